@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
@@ -28,9 +30,9 @@ import (
 
 var fleeting = flag.Int("fleeting", 100, "how many claims TestFleetingClaims creates and deletes")
 
-// Instances and ServiceBindings are deleted within 50 ms of their creation, beside a claim
-// that is written all the time and a konnector that is killed again and again: nothing of
-// them is left on either side.
+// Instances and ServiceBindings are deleted within 50 ms of their creation, and one in twenty
+// of their mirrors by the platform, beside a claim that is written all the time and a konnector
+// that is killed again and again: nothing of them is left on either side.
 func TestFleetingClaims(t *testing.T) {
 	const ns = "fleeting"
 	f := features.New("claims that live for a moment").
@@ -41,6 +43,7 @@ func TestFleetingClaims(t *testing.T) {
 			args := w.s.Konnector.Args
 			defer w.restarted(args[:len(args)-1])
 			quiet := w.noise("base")
+			collisions, mishaps := w.collisions(), w.mishaps()
 			lived := make(chan struct{})
 			go func() {
 				defer close(lived)
@@ -48,6 +51,7 @@ func TestFleetingClaims(t *testing.T) {
 			}()
 			kills := w.kills(lived)
 			quiet()
+			lost := mishaps()
 			left := ""
 			err := wait.PollUntilContextTimeout(w.ctx, time.Second, patience, true, func(context.Context) (bool, error) {
 				left = w.leftOver()
@@ -60,7 +64,11 @@ func TestFleetingClaims(t *testing.T) {
 				w.await(stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: name},
 					isTrue(v1alpha1.ConditionReady, v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced))
 			}
-			w.Logf("%d claims, %d kills", *fleeting, kills)
+			met := collisions()
+			w.Logf("%d claims, %d kills, %d deletions met the finalizer, %d mirrors were deleted", *fleeting, kills, met, lost)
+			if *fleeting >= 1000 && (met == 0 || lost == 0) {
+				w.Error("nothing was shown: no deletion met the finalizer, or no mirror was deleted")
+			}
 		})).Feature()
 	testenv.Test(t, f)
 }
@@ -91,6 +99,50 @@ func (w world) noise(name string) (quiet func()) {
 		})
 	}
 	return func() { cancel(); wg.Wait() }
+}
+
+// collisions counts the claims whose deletion met the finalizer.
+func (w world) collisions() (stop func() int) {
+	w.Helper()
+	var stops []func() int
+	for _, gvr := range []schema.GroupVersionResource{instances, bindings} {
+		c, err := w.app(gvr, "").Client()
+		w.must(err)
+		stop, err := cluster.Collisions(w.ctx, c, v1alpha1.SyncerFinalizer)
+		w.must(err)
+		stops = append(stops, stop)
+	}
+	return func() (n int) {
+		for _, stop := range stops {
+			n += stop()
+		}
+		return n
+	}
+}
+
+// mishaps deletes one in twenty of the mirrors, as they appear, and counts them.
+func (w world) mishaps() (stop func() int) {
+	w.Helper()
+	var n atomic.Int64
+	var stops []func()
+	for _, gvr := range []schema.GroupVersionResource{instances, bindings} {
+		mirrors := w.mirror(gvr, "")
+		c, err := mirrors.Client()
+		w.must(err)
+		stop, err := cluster.Follow(w.ctx, c, func(change watch.EventType, u *unstructured.Unstructured) {
+			if change == watch.Added && rand.N(20) == 0 && c.Delete(w.ctx, u.GetName(), metav1.DeleteOptions{}) == nil {
+				n.Add(1)
+			}
+		})
+		w.must(err)
+		stops = append(stops, stop)
+	}
+	return func() int {
+		for _, stop := range stops {
+			stop()
+		}
+		return int(n.Load())
+	}
 }
 
 // live creates claims, 16 at once, every other one a ServiceBinding, and deletes each after a moment.
