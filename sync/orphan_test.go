@@ -206,6 +206,57 @@ func TestHeldOrphansCostNothing(t *testing.T) {
 	}
 }
 
+// I20: only the watch shows that a source was deleted as its finalizer came. Where it has expired, what a
+// list lacks has gone without letting its target go: that stays, and is told after the grace.
+func TestEndThatNoWatchShows(t *testing.T) {
+	for name, test := range map[string]struct{ running, expired bool }{
+		"while the Sync was stopped, and shown":   {false, false},
+		"while the Sync was stopped, and expired": {false, true},
+		"while the Sync ran, and expired":         {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var told atomic.Bool
+				opts := Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(r.Reason == ReasonOrphaned) }}}
+				s, stop := w.sync(opts)
+				w.createMany(1)
+				w.settle()
+				w.fakeSource.Lag(widgets, true) // for the watches that there are
+				if !test.running {
+					stop()
+				}
+				w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+				listed := false
+				w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "watch" && r.Resource == widgets && !listed && test.expired {
+						return apierrors.NewResourceExpired("too old resource version")
+					}
+					if r.Resource == widgets {
+						listed = r.Verb == "list"
+					}
+					return do()
+				})
+				if test.running {
+					time.Sleep(watchstore.Silence + time.Second)
+				} else {
+					s, stop = w.sync(opts)
+				}
+				defer func() { stop() }()
+				w.fakeSource.Lag(widgets, false)
+				time.Sleep(orphanGrace - time.Minute)
+				if left := w.targetOf("w0") != nil; left != test.expired || told.Load() {
+					t.Errorf("within the grace the target is there: %t, told: %t", left, told.Load())
+				}
+				time.Sleep(2 * time.Hour)
+				if left := w.targetOf("w0") != nil; left != test.expired || told.Load() != left || (s.Status().Orphans == 1) != left {
+					t.Errorf("the target is there: %t, told: %t, %d orphans", left, told.Load(), s.Status().Orphans)
+				}
+			})
+		})
+	}
+}
+
 // A list that lacks more than a tenth of what was there makes a restore from a
 // backup likely: what has lost its source stays until people say that it is meant.
 func TestShrunkenList(t *testing.T) {
