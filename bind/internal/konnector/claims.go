@@ -55,7 +55,8 @@ func (p *pass) lack(missing []string) {
 	p.record.reviewed, p.record.lacks = time.Now(), ""
 	switch {
 	case len(missing) > 0:
-		p.again, p.record.lacks = rightsEvery, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
+		p.record.lacks = permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
+		p.again = p.record.lack.again(p.record.lacks)
 	case before != "":
 		p.syncs.Retry(p.key.String())
 	}

@@ -30,9 +30,26 @@ const (
 // retryEvery is the pace of looks at what no watch shows and others have to change.
 const retryEvery = 10 * time.Second
 
-// rightsEvery is the pace of looks at missing rights: a person waits while API servers
-// aggregate roles.
-const rightsEvery = 2 * time.Second
+// rightsEvery is the pace of looks at missing rights, or at a side that cannot be read, for a minute:
+// a person waits while API servers aggregate roles. Then the pauses grow, up to rightsRarely.
+const (
+	rightsEvery  = 2 * time.Second
+	rightsRarely = 40 * time.Second
+)
+
+// A lack is what a binding cannot do without, and since when it has not had it.
+type lack struct {
+	what  string
+	since time.Time
+}
+
+// again is when to look at it again. The pause doubles with each minute that the same is missing.
+func (l *lack) again(what string) time.Duration {
+	if l.what != what {
+		*l = lack{what, time.Now()}
+	}
+	return min(rightsEvery<<min(time.Since(l.since)/time.Minute, 8), rightsRarely)
+}
 
 // mostRecorded bounds how many refusals of what a provider does have an audit record
 // of their own.

@@ -88,6 +88,7 @@ type bindingRecord struct {
 	legacy        legacyCopies
 	reviewed      time.Time // when its rights were last looked at while it ran
 	lacks         string    // what it lacks of them, in words
+	lack          lack      // why it was looked at before its time, these rights or another trouble
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
 	stoppedFor    string    // id of the consent for which what makes copies was last stopped

@@ -242,8 +242,11 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.syncs.State(name)
-	if ok && state.Err != nil {
-		p.again = rightsEvery
+	switch {
+	case ok && state.Err != nil:
+		p.again = p.record.lack.again(cluster.Explain(state.Err))
+	case p.record.lacks == "":
+		p.record.lack = lack{}
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	if settled { // else ClaimsInSync would say that the claims were looked at

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestLackIsPaced: rights that are missing, and a side that cannot be read, are looked at often for a
+// minute, while a person waits, and then ever more rarely; what is missing later begins anew.
+func TestLackIsPaced(t *testing.T) {
+	reviews := authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+	for name, lacking := range map[string]func(w *claimWorld, rules *rulebook, lacks bool){
+		"rights": func(_ *claimWorld, rules *rulebook, lacks bool) { rules.role.Store(!lacks) },
+		"targets": func(w *claimWorld, _ *rulebook, lacks bool) {
+			w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if lacks && r.Resource == w.widgetsResource() {
+					return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
+				}
+				return do()
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				rules := w.permitted()
+				rules.bound[metav1.NamespaceAll] = true
+				lacking(w, rules, true)
+				defer w.run()()
+				looks := 0
+				look := func() v1alpha1.Condition {
+					t.Helper()
+					w.verdict = newVerdict()
+					p := w.pass()
+					ok, err := p.checkRights(t.Context())
+					if ok && err == nil {
+						_, err = p.sync(t.Context())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					looks++
+					time.Sleep(max(p.again, time.Millisecond))
+					return w.verdict.found[v1alpha1.ConditionInformersSynced]
+				}
+				during := func(d time.Duration) (in, asked int) {
+					t.Helper()
+					in, asked = looks, w.app.Created(reviews)
+					for end := time.Now().Add(d); time.Now().Before(end); {
+						look()
+					}
+					return looks - in, w.app.Created(reviews) - asked
+				}
+				if n, _ := during(time.Minute); n < 25 {
+					t.Errorf("%d looks in the first minute", n)
+				}
+				during(4 * time.Minute)
+				if n, asked := during(55 * time.Minute); asked > 55*60/2 || asked < n {
+					t.Errorf("%d reviews in %d looks", asked, n)
+				}
+				if n, _ := during(10 * time.Minute); n > 16 {
+					t.Errorf("%d looks in ten minutes in the end", n)
+				}
+				lacking(w, rules, false)
+				time.Sleep(2 * time.Minute) // until the watch is there
+				for range 3 {
+					look()
+				}
+				if c := look(); c.Status != metav1.ConditionTrue {
+					t.Fatalf("once nothing is missing %+v", c)
+				}
+				w.hold()
+				lacking(w, rules, true)
+				if n, _ := during(time.Minute); n < 25 {
+					t.Errorf("%d looks in the first minute of another lack", n)
+				}
+			})
+		})
+	}
+}
