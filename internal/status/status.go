@@ -35,6 +35,7 @@ const attempts = 5
 // needs no status: that is not an error.
 func Write[T any, P typed.Object[T]](ctx context.Context, client dynamic.ResourceInterface, seen P, change func(P)) error {
 	name, uid := seen.GetName(), seen.GetUID()
+	var conflict error
 	for range attempts {
 		patch, err := diff(seen, change)
 		if err != nil || patch == nil {
@@ -42,6 +43,7 @@ func Write[T any, P typed.Object[T]](ctx context.Context, client dynamic.Resourc
 		}
 		_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if fates.Is(err, fates.Conflict) {
+			conflict = err
 			seen, err = read[T, P](ctx, client, seen.GetName())
 		} else if err == nil {
 			return nil
@@ -55,7 +57,7 @@ func Write[T any, P typed.Object[T]](ctx context.Context, client dynamic.Resourc
 			return nil
 		}
 	}
-	return fmt.Errorf("status of %s: other writers were faster %d times", name, attempts)
+	return fmt.Errorf("status of %s: other writers were faster %d times: %w", name, attempts, conflict)
 }
 
 func read[T any, P typed.Object[T]](ctx context.Context, client dynamic.ResourceInterface, name string) (P, error) {

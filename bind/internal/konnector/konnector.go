@@ -21,7 +21,6 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -129,11 +128,7 @@ func (k *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 	v := newVerdict()
 	again, err := k.pass(ctx, b, v)
 	again = k.records.get(key).judgeWait(v, again)
-	err = errors.Join(err, k.write(ctx, b, v))
-	if fates.Is(err, fates.Conflict, fates.Contested, fates.Exists) {
-		return time.Second, nil // another writer was faster
-	}
-	return again, err
+	return again, errors.Join(err, k.write(ctx, b, v))
 }
 
 func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {

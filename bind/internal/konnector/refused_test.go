@@ -4,19 +4,23 @@ package konnector
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
+	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -197,4 +201,50 @@ func (w *beatingWorld) run() {
 	running.Go(func() { _ = w.namespaces.Queue.Run(ctx) })
 	w.Cleanup(func() { cancel(); running.Wait() })
 	w.heartbeat.lookNow()
+}
+
+// TestConflictsForever: a binding whose status an API server answers with a conflict however often it
+// is read anew is written ever more rarely.
+func TestConflictsForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := fakecluster.New(fakecluster.Resource{GroupVersionResource: cluster.APIServiceBindings, Kind: "APIServiceBinding"})
+		k := &Konnector{
+			shared:  shared{app: &appCluster{Clients: cluster.Clients{Calls: app.Client()}}},
+			syncs:   newSyncs(nil, Options{}, nil),
+			records: records{of: map[cache.ObjectName]*bindingRecord{}},
+		}
+		k.connections = newConnections(&k.shared)
+		k.app.bindings = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)
+		k.bindings = controller.New("binding", k.paced, controller.Options{})
+		b := object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "widgets.example.org")
+		b.SetNamespace("elsewhere")
+		w := &claimWorld{T: t}
+		w.namespace(app, "elsewhere")
+		made, err := app.Client().Resource(cluster.APIServiceBindings).Namespace("elsewhere").Create(t.Context(), b, metav1.CreateOptions{})
+		if err == nil {
+			err = k.app.bindings.GetStore().Add(made)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var written atomic.Int64
+		app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "get" {
+				return do()
+			}
+			written.Add(1)
+			return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = k.bindings.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		k.bindings.Add(cache.MetaObjectToName(made))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := written.Load(); n < 5*60 || n > 5*300 { // five attempts each time
+			t.Errorf("written %d times in an hour", n)
+		}
+	})
 }
