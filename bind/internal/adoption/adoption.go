@@ -100,6 +100,9 @@ func (t *Tracker) Found(_ context.Context, claim, target cache.ObjectName) {
 func (t *Tracker) Look(ctx context.Context, terms Terms, c Clients) (adopted []*unstructured.Unstructured) {
 	room := -1 // not known
 	for _, claim := range t.due(time.Now()) {
+		if t.isPutOff(claim) {
+			continue
+		}
 		made, reason, err := t.adopt(ctx, claim, terms, c, &room)
 		if made != nil {
 			adopted = append(adopted, made)
@@ -122,7 +125,15 @@ func (t *Tracker) due(now time.Time) (all []cache.ObjectName) {
 	return all[:min(len(all), mostAtOnce)]
 }
 
-// settle forgets an object, or notes why it is no claim.
+// isPutOff reports whether an object has to wait, since there was no room for another one.
+func (t *Tracker) isPutOff(claim cache.ObjectName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Now().Before(t.waiting[claim].next)
+}
+
+// settle forgets an object, or notes why it is no claim. Where there is no room for it, there is
+// none for the others that wait for room.
 func (t *Tracker) settle(claim cache.ObjectName, reason string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,10 +144,14 @@ func (t *Tracker) settle(claim cache.ObjectName, reason string, err error) {
 		return
 	}
 	o.pause = min(max(2*o.pause, firstPause), longestPause)
-	if reason == v1alpha1.ReasonAdoptionLimit {
-		o.pause = limitPause
-	}
 	o.reason, o.next, o.why = reason, time.Now().Add(o.pause), ""
+	if reason == v1alpha1.ReasonAdoptionLimit {
+		for _, o := range t.waiting {
+			if o.reason == reason {
+				o.pause, o.next = limitPause, time.Now().Add(limitPause)
+			}
+		}
+	}
 	if err != nil {
 		o.why = cluster.Explain(err)
 	}
@@ -145,8 +160,13 @@ func (t *Tracker) settle(claim cache.ObjectName, reason string, err error) {
 // adopt makes a claim of an object. An empty reason says that there is nothing left to do.
 func (t *Tracker) adopt(ctx context.Context, name cache.ObjectName, terms Terms, c Clients, room *int) (made *unstructured.Unstructured, reason string, err error) {
 	t.mu.Lock()
-	target := t.waiting[name].target
+	target, waited := t.waiting[name].target, t.waiting[name].reason == v1alpha1.ReasonAdoptionLimit
 	t.mu.Unlock()
+	if waited = waited && terms.Agreed(); waited { // what was read once is read again only once there is room
+		if reason, err := t.hasRoom(ctx, terms, c, room); reason != "" {
+			return nil, reason, err
+		}
+	}
 	live, err := c.Objects.Namespace(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
 	if fates.Is(err, fates.Absent) {
 		return nil, "", nil
@@ -164,13 +184,10 @@ func (t *Tracker) adopt(ctx context.Context, name cache.ObjectName, terms Terms,
 	if err := check(claim); err != nil {
 		return nil, v1alpha1.ReasonAdoptionRefused, err
 	}
-	if *room < 0 {
-		if *room, err = c.room(ctx, terms.Limit); err != nil {
-			return nil, v1alpha1.ReasonAdoptionRefused, err
+	if !waited {
+		if reason, err := t.hasRoom(ctx, terms, c, room); reason != "" {
+			return nil, reason, err
 		}
-	}
-	if *room == 0 || !t.pace.TryAccept() {
-		return nil, v1alpha1.ReasonAdoptionLimit, nil
 	}
 	made, err = c.Claims.Namespace(name.Namespace).Create(ctx, claim, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	switch {
@@ -181,6 +198,19 @@ func (t *Tracker) adopt(ctx context.Context, name cache.ObjectName, terms Terms,
 	}
 	*room--
 	return made, "", nil
+}
+
+// hasRoom is why there is no room now for another claim; empty if there is some.
+func (t *Tracker) hasRoom(ctx context.Context, terms Terms, c Clients, room *int) (reason string, err error) {
+	if *room < 0 {
+		if *room, err = c.room(ctx, terms.Limit); err != nil {
+			return v1alpha1.ReasonAdoptionRefused, err
+		}
+	}
+	if *room == 0 || !t.pace.TryAccept() {
+		return v1alpha1.ReasonAdoptionLimit, nil
+	}
+	return "", nil
 }
 
 // check refuses what the App Cluster's API server might take.
