@@ -229,6 +229,30 @@ func TestP32AccessIsLost(t *testing.T) {
 	})
 }
 
+// P32: an admission policy refuses access until it knows the bound kind, half a minute after a bind: the
+// copies are there within ten seconds.
+func TestP32AccessOfANewKind(t *testing.T) {
+	for _, after := range []time.Duration{10 * time.Second, 21 * time.Second, 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			d := &doorkeeper{open: map[string]bool{}, closed: map[string]error{}}
+			d.set(b.sourceNS, errors.New("the policy does not know the kind"))
+			_, stop := b.admitted(d, handedOut)
+			defer stop()
+			b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
+			b.claim(widgets, "Widget", "a")
+			b.names(widgets, "a", `"creds"`)
+			time.Sleep(after)
+			d.set(b.sourceNS, nil)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if b.copied("creds") == nil {
+				t.Errorf("no copy ten seconds after access could be had, which took %v", after)
+			}
+		})
+	}
+}
+
 // P32: originals of the source are read where access is given, and nowhere else.
 func TestP32AccessToOriginals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
