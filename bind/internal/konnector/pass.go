@@ -101,7 +101,7 @@ type bindingRecord struct {
 	pace          pace      // of passes
 }
 
-// A refusedSchema is the change of a CRD that an API server did not take, and what it said.
+// A refusedSchema is the change of a CRD that people were told an API server did not take, and what it said.
 type refusedSchema struct {
 	change string // its hash
 	err    error

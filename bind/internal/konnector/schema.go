@@ -82,7 +82,7 @@ func (i *installation) installSchema(ctx context.Context) (bool, error) {
 func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if i.live == nil {
 		made, err := i.pass.app.Calls.Resource(cluster.CRDs).Create(ctx, i.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-		if refuses(err) {
+		if i.isTold(ctx, "", err) {
 			i.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
 		}
 		if err != nil {
@@ -106,7 +106,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	}
 	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
 		next, err := i.update(ctx, i.live, i.wanted)
-		if err != nil && !refuses(err) {
+		if err != nil && !i.isTold(ctx, change, err) {
 			return false, err
 		}
 		if !same {
@@ -209,19 +209,21 @@ func (i *installation) update(ctx context.Context, live, wanted *unstructured.Un
 	return written, nil
 }
 
-// refuses reports whether err says that the App Cluster's API server does not take a CRD. What it
-// says may be cured by another export, or by other rights.
-func refuses(err error) bool { return fates.IsRefused(err) || fates.Is(err, fates.Replaced) }
+// isTold reports whether people are to be told that the App Cluster's API server does not take a
+// CRD, or a change of one: also where it has been told before of that change.
+func (i *installation) isTold(ctx context.Context, change string, err error) bool {
+	return fates.IsTold(ctx, err) || fates.Is(err, fates.Replaced) || err != nil && change != "" && i.pass.record.schemaRefused.change == change
+}
 
 // refused says what the App Cluster's API server has against the CRD.
 func (i *installation) refused(reason string, err error) {
-	message := fmt.Sprintf("The CRD %s is refused: %s", i.pass.binding.Name, cluster.Explain(err))
+	message := fmt.Sprintf("The App Cluster's API server %s the CRD %s: %s", fates.Of(err).Word(), i.pass.binding.Name, cluster.Explain(err))
 	i.pass.verdict.set(failed(v1alpha1.ConditionConnected, reason, message))
 	i.pass.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
 }
 
-// stay keeps the CRD, since the App Cluster's API server refused the change to all that the provider
-// wants. The condition says so until the API server takes it, also while it is not asked.
+// stay keeps the CRD, since the App Cluster's API server did not take the change to all that the
+// provider wants. The condition says so until the API server takes it, also while it is not asked.
 func (i *installation) stay() (bool, error) {
 	here, err := crd.SpecOf(i.live)
 	if err != nil {

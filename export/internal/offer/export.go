@@ -82,8 +82,8 @@ func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 }
 
 // refresh makes an export what its CRD and its service say, and tells whether it is.
-// An export whose service is not on offer keeps its claims. A change that an API server refuses
-// is an error and a condition.
+// An export whose service is not on offer keeps its claims. A change that an API server does not
+// take is an error, and a condition once people are to be told.
 func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {
 	r := &revision{}
 	condition, err := e.reviseSchema(ctx, export, service, r)
@@ -105,17 +105,23 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 			condition = claims
 		}
 	}
-	switch err = e.revise(ctx, export, r); {
-	case fates.IsRefused(err), fates.Is(err, fates.Replaced):
-		severity := v1alpha1.SeverityError
-		if fates.Of(err).Word() == fates.DoesNotPermit { // rights may be about to come
-			severity = v1alpha1.SeverityWarning
-		}
-		condition = outdated(severity, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, text.Clip(err.Error(), longestReason))
-	case err != nil:
-		condition = v1alpha1.Condition{}
+	if err = e.revise(ctx, export, r); err != nil {
+		condition = untaken(ctx, err)
 	}
 	return condition, err
+}
+
+// untaken says why an export is not what its CRD says; the zero Condition if it is too early for that.
+func untaken(ctx context.Context, err error) v1alpha1.Condition {
+	if !fates.IsTold(ctx, err) && !fates.Is(err, fates.Replaced) {
+		return v1alpha1.Condition{}
+	}
+	severity := v1alpha1.SeverityWarning // it may be over any time, and rights may be about to come
+	if fates.Of(err).Word() == fates.Refuses {
+		severity = v1alpha1.SeverityError
+	}
+	return outdated(severity, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed,
+		fmt.Sprintf("the platform's API server %s it: %s", fates.Of(err).Word(), text.Clip(fates.Stable(err), longestReason)))
 }
 
 // longestReason keeps what API servers say from filling conditions, in bytes.

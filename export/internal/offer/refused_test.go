@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +19,8 @@ import (
 )
 
 // Whatever an API server has against an export is told: on the export if it is a change, else in
-// the answer to the request. What it cannot take now is tried again.
+// the answer to the request: what it refuses at once, and all else once it has lasted. What it
+// cannot take now is tried again.
 func TestExportRefused(t *testing.T) {
 	for _, answer := range fakecluster.Answers() {
 		err := answer.Err(fakecluster.Request{Verb: "patch", Resource: tenant.ExportResource, Object: cache.NewObjectName("tenant", "widgets.example.org")})
@@ -41,15 +43,23 @@ func TestExportRefused(t *testing.T) {
 			export := &v1alpha1.APIServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "widgets.example.org", UID: "u"}}
 			export.Spec.Scope = v1alpha1.NamespacedScope
 			exports := &Exports{Clients: clients, Breaking: v1alpha1.BreakingChangesAllow, Schemas: &Schemas{Dyn: c.Client()}}
-			condition, failed := exports.refresh(t.Context(), export, nil)
-			told := condition.Reason == v1alpha1.ReasonCustomResourceDefinitionUpdateFailed && strings.Contains(condition.Message, err.Error())
-			if refused := fates.IsRefused(err) || answer.Kind == fates.Replaced; told != refused || condition.Type != "" && !refused || fates.Of(failed) != answer.Kind {
-				t.Errorf("a change: %+v, %v", condition, failed)
-			}
-			publishing := (&Requests{Clients: clients, Authorizations: &tenant.Authorizations{}}).publish(t.Context(), export)
-			answered := tenant.AsRefusal(publishing)
-			if told := answered != nil && answered.Temporary && strings.Contains(answered.Message, err.Error()); told != fates.IsRefused(err) {
-				t.Errorf("a new one: %v", publishing)
+			for lasts, ctx := range map[bool]context.Context{false: t.Context(), true: fates.FailingSince(t.Context(), time.Now().Add(-time.Minute))} {
+				condition, failed := exports.refresh(ctx, export, nil)
+				told := condition.Reason == v1alpha1.ReasonCustomResourceDefinitionUpdateFailed && strings.Contains(condition.Message, err.Error()) &&
+					strings.Contains(condition.Message, answer.Kind.Word().String()) && (condition.Severity == v1alpha1.SeverityError) == (answer.Kind.Word() == fates.Refuses)
+				if tells := lasts || fates.IsRefused(err) || answer.Kind == fates.Replaced; told != tells || condition.Type != "" && !tells || fates.Of(failed) != answer.Kind {
+					t.Errorf("a change, lasting %t: %+v, %v", lasts, condition, failed)
+				}
+				publishing := (&Requests{Clients: clients, Authorizations: &tenant.Authorizations{}}).publish(ctx, export)
+				answered := tenant.AsRefusal(publishing)
+				told = answered != nil && answered.Temporary && strings.Contains(answered.Message, err.Error()) && strings.Contains(answered.Message, answer.Kind.Word().String())
+				if told != (fates.IsRefused(err) || lasts && answer.Kind != fates.Exists) { // which is what is asked for
+					t.Errorf("a new one, lasting %t: %v", lasts, publishing)
+				}
+				late := &v1alpha1.APIServiceExportRequest{} // long past its grace
+				if told && waits(late, answered) == fates.IsRefused(err) || told && fates.Of(answered.Lasts) != answer.Kind && !fates.IsRefused(err) {
+					t.Errorf("a request for a new one: %+v", answered)
+				}
 			}
 		})
 	}

@@ -65,19 +65,27 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	if err != nil && refused == nil {
 		return 0, err
 	}
-	wait := refused != nil && refused.Temporary && time.Since(request.CreationTimestamp.Time) < requestGrace
+	wait := refused != nil && waits(request, refused)
 	err = status.Write(ctx, r.Dyn.Resource(tenant.RequestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
 		Answer(o, refused, wait)
 	})
 	switch {
 	case err != nil:
 		return 0, err
+	case wait && refused.Lasts != nil:
+		return 0, refused.Lasts
 	case wait:
 		return requestRetry, nil
 	case refused != nil:
 		audit.Record(ctx, "request refused", "tenant", key.Namespace, "request", key.Name, "reason", refused.Reason)
 	}
 	return 0, nil // the event of the answer brings us back
+}
+
+// waits reports whether a request may be granted yet: what is missing may come for a while, and what
+// an API server cannot take now it may take any time.
+func waits(request *v1alpha1.APIServiceExportRequest, refused *tenant.RefusalError) bool {
+	return refused.Temporary && (refused.Lasts != nil || time.Since(request.CreationTimestamp.Time) < requestGrace)
 }
 
 // Answered tells whether a request has its answer.
@@ -233,9 +241,13 @@ func (r *Requests) publish(ctx context.Context, export *v1alpha1.APIServiceExpor
 		r.Authorizations.Forget(export.Namespace) // it may be on offer to its tenant again
 		return nil
 	}
-	if fates.IsRefused(err) {
-		return tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, fmt.Sprintf("the platform's API server %s the APIServiceExport %s: %s",
-			fates.Of(err).Word(), export.Name, text.Clip(err.Error(), longestReason)))
+	if fates.IsTold(ctx, err) {
+		refused := tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, fmt.Sprintf("the platform's API server %s the APIServiceExport %s: %s",
+			fates.Of(err).Word(), export.Name, text.Clip(fates.Stable(err), longestReason)))
+		if !fates.IsRefused(err) {
+			refused.Lasts = err
+		}
+		return refused
 	}
 	if err != nil {
 		return fmt.Errorf("create export %s: %w", export.Name, err)

@@ -18,7 +18,8 @@ const ReasonObjectsRemain = "ObjectsRemain"
 // A RefusalError says why something is not granted to a tenant, which may know it.
 type RefusalError struct {
 	Reason, Message string
-	Temporary       bool // what is missing may still come
+	Temporary       bool  // what is missing may still come
+	Lasts           error // what an API server has answered for some time and is no refusal; may be nil
 }
 
 // Refuse returns a RefusalError for good.

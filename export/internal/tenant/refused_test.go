@@ -5,6 +5,7 @@ package tenant
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,7 +22,8 @@ import (
 )
 
 // A service namespace that an API server does not let the backend make, for whatever reason, is
-// told to its tenant, and is an error that package queue paces.
+// told to its tenant, at once if it is refused and else once that has lasted, and is an error that
+// package queue paces.
 func TestServiceNamespaceRefused(t *testing.T) {
 	for _, answer := range fakecluster.Answers() {
 		refusal := answer.Err(fakecluster.Request{Verb: "create", Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Object: cache.NewObjectName("", "team")})
@@ -56,15 +58,28 @@ func TestServiceNamespaceRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			opts := &Options{Caps: Limits{Namespaces: -1}, Adopt: func(string) bool { return false }}
-			_, err = NewControllers(New(clients, opts), caches, nil).Namespaces.Reconcile(t.Context(), cache.MetaObjectToName(asked))
-			u, failed := dyn.Resource(NamespaceResource).Namespace(tenant).Get(t.Context(), "team", metav1.GetOptions{})
-			if failed != nil {
-				t.Fatal(failed)
-			}
-			conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-			told := len(conditions) == 1 && conditions[0].(map[string]any)["reason"] == reasonRefused && strings.Contains(conditions[0].(map[string]any)["message"].(string), refusal.Error())
-			if told != fates.IsRefused(refusal) || answer.Kind != fates.Exists && fates.Of(err) != fates.Of(refusal) {
-				t.Errorf("%v, %v", conditions, err)
+			namespaces := NewControllers(New(clients, opts), caches, nil).Namespaces
+			for _, lasts := range []bool{false, true} {
+				ctx := t.Context()
+				if lasts {
+					ctx = fates.FailingSince(ctx, time.Now().Add(-time.Minute))
+				}
+				_, err := namespaces.Reconcile(ctx, cache.MetaObjectToName(asked))
+				u, failed := dyn.Resource(NamespaceResource).Namespace(tenant).Get(t.Context(), "team", metav1.GetOptions{})
+				if failed != nil {
+					t.Fatal(failed)
+				}
+				said := refusal.Error()
+				if answer.Kind == fates.Exists { // it is read, and is not there
+					said = "not found"
+				} else if fates.Of(err) != fates.Of(refusal) {
+					t.Errorf("lasting %t: %v", lasts, err)
+				}
+				conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+				told := len(conditions) == 1 && conditions[0].(map[string]any)["reason"] == reasonRefused && strings.Contains(conditions[0].(map[string]any)["message"].(string), said)
+				if told != (lasts || fates.IsRefused(refusal)) {
+					t.Errorf("lasting %t: %v, %v", lasts, conditions, err)
+				}
 			}
 		})
 	}

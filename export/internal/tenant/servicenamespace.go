@@ -87,12 +87,8 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
 	}
-	if fates.IsRefused(err) {
-		said := fmt.Sprintf("the platform's API server %s it: %s", fates.Of(err).Word(), text.Clip(err.Error(), longestReason))
-		return 0, errors.Join(err, n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reasonRefused, said), asked.Status.Namespace))
-	}
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(err, n.tellUntaken(ctx, asked, err))
 	}
 	if err := n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name); err != nil {
 		return 0, err
@@ -353,7 +349,24 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
 	}
-	return namespaceRetry, err
+	if err != nil {
+		return 0, errors.Join(err, n.tellUntaken(ctx, asked, err))
+	}
+	return namespaceRetry, nil
+}
+
+// tellUntaken tells a tenant what an API server has against its service namespace, unless it is too
+// early for that. What may be over any time is no news of a service namespace that is there.
+func (n *serviceNamespaces) tellUntaken(ctx context.Context, asked *v1alpha1.APIServiceNamespace, err error) error {
+	if !fates.IsTold(ctx, err) {
+		return nil
+	}
+	severity := v1alpha1.SeverityError
+	if !fates.IsRefused(err) && asked.Status.Namespace != "" {
+		severity = v1alpha1.SeverityInfo
+	}
+	said := fmt.Sprintf("the platform's API server %s it: %s", fates.Of(err).Word(), text.Clip(fates.Stable(err), longestReason))
+	return n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, severity, reasonRefused, said), asked.Status.Namespace)
 }
 
 // deleteEmpty deletes a service namespace. Its tenant loses its rights there before
