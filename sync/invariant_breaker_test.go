@@ -203,7 +203,7 @@ func (s *sim) operatorReleasesCopies() {
 	for _, k := range s.konnectors {
 		if k.alive() && k.sync.Status().HeldCopies > 0 {
 			s.note("the operator releases copies")
-			k.copies = nil
+			k.copies, k.freed = nil, s.model.dying() // with all that is held
 			k.sync.Release()
 		}
 	}
