@@ -532,6 +532,9 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now, or not asked any more
 		r.loss = nil
 	}
+	if p.state.target.content == contentBehind {
+		o.refused.Drop(p.key, refusal.Spec) // nothing is asked until the source is edited
+	}
 	if p.target != nil && p.state.target.freshness == live {
 		r.loss = nil // it is there, and not in an old cache only
 	}

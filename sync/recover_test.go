@@ -3,15 +3,21 @@
 package sync
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
 // foreignTarget is made from a source of that name in a third cluster.
@@ -119,5 +125,52 @@ func TestSentAsItStands(t *testing.T) {
 		if got := w.message("w0"); got != "" || w.targetOf("w0").GetAnnotations()[SendAnnotation] != "" {
 			t.Errorf("message %q, annotations of the target %v", got, w.targetOf("w0").GetAnnotations())
 		}
+	})
+}
+
+// I19: what a target's API server refused is not asked while the source is an older one, and neither
+// is the source read again and again for it.
+func TestRefusedBeforeARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		defer stop()
+		w.createMany(1)
+		w.settle()
+		backup := w.fakeSource.Version()
+		edit := func(color string) {
+			w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"`+color+`"}}`)
+			w.settle()
+		}
+		edit("red")
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "apply" {
+				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+			}
+			return do()
+		})
+		edit("blue")
+		if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonForbidden)) {
+			t.Fatalf("message %q", got)
+		}
+		w.fakeSource.Restore(backup)
+		time.Sleep(time.Hour)
+		w.fakeTarget.Intercept(nil)
+		var reads atomic.Int64
+		w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "get" {
+				reads.Add(1)
+			}
+			return do()
+		})
+		time.Sleep(12 * time.Minute)
+		if got := reads.Load(); got > 24 { // the fake sends no bookmarks: all is listed, and looked at, every three minutes
+			t.Errorf("%d reads of the source in twelve minutes", got)
+		}
+		if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonStale)) || field(w.targetOf("w0"), "spec", "color") != "red" {
+			t.Errorf("message %q, target %v", got, w.targetOf("w0"))
+		}
+		edit("new")
+		w.until("the edit has gone up", func() bool { return field(w.targetOf("w0"), "spec", "color") == "new" && w.message("w0") == "" })
 	})
 }
