@@ -8,8 +8,9 @@
 // one new field would keep each object that has it out of step. So a [Cache] keeps what an
 // API server publishes as OpenAPI v3, and prunes by that. The document is read at the start,
 // when a watch begins or a write is refused, and while something is left out after ten seconds, and
-// then after pauses that double up to ten minutes: a schema that changes ends the watch. Where it cannot be read nothing is left out, and the refusal is told to people. A
-// document is taken only under the hash that was asked for: a newer one under an older hash
+// then after pauses that double up to ten minutes: a schema that changes ends the watch. Where it cannot be
+// read nothing is left out, and the refusal is told to people; where it cannot be read any more, what
+// is left out is told as it was known. A document is taken only under the hash that was asked for: a newer one under an older hash
 // would never be read again.
 //
 // The library for it, apiextensions-apiserver's pruning.PruneWithOptions, was tried. It
@@ -91,8 +92,11 @@ const (
 )
 
 // sure is how long after the first field was left out a look shows that the schema which
-// knows it is not just being published.
-const sure = 5 * time.Second
+// knows it is not just being published, and unread how long after it a look does that fails.
+const (
+	sure   = 5 * time.Second
+	unread = 20 * time.Second
+)
 
 // Run follows the schema until ctx is done. That it has changed shows when watches end, and
 // a moment later in the document.
@@ -134,6 +138,7 @@ func (c *Cache) look(ctx context.Context) {
 	changed, err := c.read(ctx)
 	if err != nil {
 		log.V(1).Info("schema cannot be read", "reason", err.Error())
+		c.fails()
 	}
 	if changed {
 		log.Info("schema has changed")
@@ -203,8 +208,18 @@ func (c *Cache) same() {
 	c.looked = time.Now()
 }
 
-// Sure reports whether the server still leaves out what it did: that no newer schema is
-// about to be published, which knows it.
+// fails notes that the server could not be asked. What it leaves out is not kept from people for
+// as long as that lasts.
+func (c *Cache) fails() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.partial) >= unread {
+		c.looked = time.Now()
+	}
+}
+
+// Sure reports whether the server still leaves out what it did, as far as that can be known: that no
+// newer schema is about to be published, which knows it.
 func (c *Cache) Sure() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

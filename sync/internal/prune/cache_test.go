@@ -103,6 +103,28 @@ func TestChangeBeforeTheFirstObject(t *testing.T) {
 	}
 }
 
+// I18: what is left out is told within a minute also where the schema cannot be read any more: not at
+// once, since a newer one may know it.
+func TestSureOfWhatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		widgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+		cluster := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: fakecluster.Schema{"spec": {"a"}}})
+		c := prune.NewCache(cluster.View(nil).Schemas(), widgets, nil, func(string) {})
+		c.Load(t.Context())
+		cluster.Intercept(func(context.Context, fakecluster.Request, func() error) error {
+			return apierrors.NewInternalError(errors.New("no documents"))
+		})
+		go c.Run(t.Context())
+		c.Prune(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"b": "1"}}})
+		for after, want := range []bool{false, true} {
+			time.Sleep(15*time.Second + time.Duration(after)*30*time.Second)
+			if c.Sure() != want {
+				t.Errorf("sure: %t, want %t", !want, want)
+			}
+		}
+	})
+}
+
 // I19: a field that is left out for good has the schema be looked at ever more rarely, whether it can
 // be read or not; another schema shows soon after a watch began, and what is left out then is looked at
 // as often as before.
