@@ -28,6 +28,7 @@ func (s *Store) run(ctx context.Context) {
 	r.RunWithContext(logr.NewContext(ctx, quiet))
 	s.mu.Lock()
 	s.ended = true
+	s.count(false)
 	s.mu.Unlock()
 	s.calls.Wait() // a reflector does not wait for its lists
 	s.share.Close()
@@ -103,7 +104,7 @@ func (s *Store) stray(ctx context.Context, err error) {
 	select {
 	case <-ctx.Done():
 	case <-woken:
-	case <-time.After(s.pauses.Jitter.of(PauseAfter(err, n), s.key, n)):
+	case <-time.After(s.pauses.after(err, n)):
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -13,11 +14,15 @@ import (
 
 // Pauses between retries: they come soon, since users wait for the end of an outage. What an API
 // server refuses has more time, as package fates says; but nothing tells of each right that is
-// given back and each kind that is served again, so that it is asked once a minute.
+// given back and each kind that is served again, so that it is asked once a minute. Where an API
+// server refuses more than twenty stores, such as one for each of many namespaces, each asks as rarely
+// as makes one request in two seconds in all, and one that is answered has two others asked.
 const (
 	First   = 100 * time.Millisecond
 	Last    = 2500 * time.Millisecond
 	Longest = 40 * time.Second
+	share   = 2 * time.Second
+	few     = int64(Longest / share)
 )
 
 // PauseAfter is how long to wait after so many errors in a row, from 1.
@@ -44,11 +49,24 @@ func Random(pause time.Duration) time.Duration {
 // Pauses are those of Retry. The zero value spreads them in time, and nothing ends them.
 type Pauses struct {
 	Jitter Jitter
-	What   any // is tried again, for Jitter
+	What   any           // is tried again, for Jitter
+	Crowd  *atomic.Int64 // how many an API server refuses, this one among them; nil for one alone
 
 	mu  sync.Mutex
 	end chan struct{} // closed to end a pause; nil before there was one
 }
+
+// after is how long to wait after so many errors in a row, from 1.
+func (p *Pauses) after(err error, attempt int) time.Duration {
+	pause := PauseAfter(err, attempt)
+	if p.Crowd != nil && isRefusal(err) {
+		pause = fates.Pause(attempt+1, max(min(fates.Of(err).Longest(), Longest), min(time.Duration(p.Crowd.Load())*share, fates.Forbidden.Longest())))
+	}
+	return p.Jitter.of(pause, p.What, attempt)
+}
+
+// isRefusal reports whether err is the answer of an API server that will be the same for a while.
+func isRefusal(err error) bool { return fates.Of(err).Longest() > Last }
 
 // Wake ends the pause there may be: what was refused may be permitted now.
 func (p *Pauses) Wake() {
@@ -85,7 +103,7 @@ func Retry[T any](ctx context.Context, p *Pauses, failed func(error), try func()
 			return out, ctx.Err()
 		case <-woken:
 			attempt = 0
-		case <-time.After(p.Jitter.of(PauseAfter(err, attempt), p.What, attempt)):
+		case <-time.After(p.after(err, attempt)):
 		}
 	}
 }

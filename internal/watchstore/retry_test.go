@@ -6,9 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -84,6 +92,90 @@ func TestRetryEnds(t *testing.T) {
 		_, err := watchstore.Retry(ctx, &watchstore.Pauses{}, func(error) {}, func() (int, error) { return 0, errors.New("no answer") })
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// I19: what an API server refuses is asked less than once a second in all, however many stores there
+// are, and the stores that are left have short pauses again. The end of a refusal, and of an outage,
+// however long, is found out soon in all of them.
+func TestI19RefusedStoresShareABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 100
+		widgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+		cluster := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		var asked atomic.Int64
+		var refusal atomic.Pointer[fakecluster.Answer]
+		cluster.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			asked.Add(1)
+			if a := refusal.Load(); a != nil {
+				return a.Err(r)
+			}
+			return do()
+		})
+		answer := func(kind fates.Kind) {
+			all := fakecluster.Answers()
+			refusal.Store(&all[slices.IndexFunc(all, func(a fakecluster.Answer) bool { return a.Kind == kind })])
+		}
+		answer(fates.Forbidden)
+		objects := cluster.Client().Resource(widgets)
+		source := watchstore.Source{
+			Resource: widgets, Form: "whole", Transform: func(o any) any { return o }, Client: cluster.Client(), Example: &unstructured.Unstructured{},
+			List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+				return objects.Namespace(namespace).List(ctx, o)
+			},
+			Watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+				return objects.Namespace(namespace).Watch(ctx, o)
+			},
+		}
+		var all watchstore.Stores
+		var stores []*watchstore.Store
+		for n := range most {
+			stores = append(stores, all.Acquire(t.Context(), source, fmt.Sprint("team-", n)))
+		}
+		known := func(within time.Duration) {
+			t.Helper()
+			refusal.Store(nil)
+			left := slices.Clone(stores)
+			for began := time.Now(); len(left) > 0 && time.Since(began) < within; time.Sleep(time.Second) {
+				left = slices.DeleteFunc(left, (*watchstore.Store).Known)
+			}
+			if len(left) > 0 {
+				t.Errorf("%d stores are not known within %v", len(left), within)
+			}
+		}
+		inAnHour := func() int64 {
+			time.Sleep(time.Hour)
+			before := asked.Load()
+			time.Sleep(time.Hour)
+			return asked.Load() - before
+		}
+		time.Sleep(time.Second)
+		known(8 * time.Second)
+		for _, kind := range []fates.Kind{fates.Forbidden, fates.Unserved} {
+			answer(kind)
+			cluster.Reshape(widgets, nil, 0) // which ends the watches
+			if n := inAnHour(); n > 3600 || n < 1000 {
+				t.Errorf("%v: %d requests in an hour", kind, n)
+			}
+			known(30 * time.Second)
+		}
+		answer(fates.Unreachable)
+		cluster.Reshape(widgets, nil, 0) // which ends the watches
+		time.Sleep(time.Hour)
+		known(8 * time.Second)
+		answer(fates.Forbidden)
+		cluster.Reshape(widgets, nil, 0) // which ends the watches
+		time.Sleep(time.Hour)
+		for _, s := range stores[5:] {
+			all.Release(s)
+		}
+		stores = stores[:5]
+		if n := inAnHour(); n < 5*60 {
+			t.Errorf("%d requests of 5 stores in an hour", n)
+		}
+		for _, s := range stores {
+			all.Release(s)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -21,9 +22,11 @@ type Stores struct {
 	Jitter Jitter             // of the pauses between retries; nil means a random one
 
 	dictionary dictionary
+	refused    atomic.Int64 // how many stores are, by the API server
 
-	mu  sync.Mutex
-	all map[key]*Store
+	mu    sync.Mutex
+	all   map[key]*Store
+	crowd bool // more than a few were refused, and some are still
 }
 
 // Acquire returns the Store of a source and a namespace, empty for all, which runs until
@@ -35,7 +38,7 @@ func (s *Stores) Acquire(ctx context.Context, from Source, namespace string) *St
 	f := s.all[k]
 	if f == nil {
 		f = &Store{
-			key: k, source: from, dictionary: &s.dictionary, share: s.Budget.Share(k.resource.Resource), pauses: Pauses{Jitter: s.Jitter, What: k}, done: make(chan struct{}),
+			key: k, source: from, answered: s.answered, dictionary: &s.dictionary, share: s.Budget.Share(k.resource.Resource), pauses: Pauses{Jitter: s.Jitter, What: k, Crowd: &s.refused}, done: make(chan struct{}),
 			follower: map[Follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
 		if s.all == nil {
@@ -47,6 +50,21 @@ func (s *Stores) Acquire(ctx context.Context, from Source, namespace string) *St
 	}
 	f.users++
 	return f
+}
+
+// answered follows a store that was refused and is answered: where so many were that each asks rarely,
+// two others are due now, each of which has two more.
+func (s *Stores) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, due := s.refused.Load(), 2
+	s.crowd = n > few || s.crowd && n > 0
+	for _, f := range s.all {
+		if s.crowd && due > 0 && f.isRefused() {
+			f.Wake()
+			due--
+		}
+	}
 }
 
 // All are the stores that are acquired.
