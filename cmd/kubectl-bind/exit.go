@@ -4,8 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,7 +93,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized && strings.Contains(request.Message, "kubectl bind http"), exitDenied, ""}, // it says itself what to run
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
-		{isUntrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
+		{fates.IsDistrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
 		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it."},
 		{refusedField != nil, exitError, "A kubeconfig of a platform holds a server, a CA, a namespace and a token. Ask the operator of the platform for one, or log in: kubectl bind URL"},
 		{errors.Is(err, errNoCluster) || errors.Is(err, bind.ErrNoServer), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
@@ -129,12 +127,6 @@ func isAbandoned(err error) bool {
 func isCancelled(refused *auth.Error) bool {
 	return refused != nil && refused.Code == "access_denied" &&
 		(strings.HasPrefix(refused.Description, "The issuer ") || refused.Description == "the person signed out")
-}
-
-func isUntrusted(err error) bool {
-	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
-	return unknown || bad
 }
 
 // consentHint names the flags that answer.

@@ -6,11 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -144,97 +140,6 @@ func TestPublicDependencies(t *testing.T) {
 
 func fromModules(imp string) bool {
 	return slices.ContainsFunc(modules, func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") })
-}
-
-// TestOneTableOfFates: what an answer of an API server says is read in internal/fates alone.
-func TestOneTableOfFates(t *testing.T) {
-	looked, unread, uncoded := 0, maps.Clone(notOfAPIServers), maps.Clone(codesOfOthers)
-	for _, p := range list(t) {
-		half, _, _ := strings.Cut(p.path(), "/")
-		if !slices.Contains([]string{"sync", "bind", "export", "klutch", "auth", "cmd"}, half) {
-			continue
-		}
-		looked++
-		if slices.Contains(p.Imports, "k8s.io/apimachinery/pkg/api/errors") {
-			t.Errorf("%s looks at API errors itself: internal/fates has the table of what becomes of them", p.path())
-		}
-		for _, name := range p.GoFiles {
-			source, err := os.ReadFile(filepath.Join(p.Dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := p.path() + "/" + name
-			if texts := readsErrors(string(source)); texts != nil && notOfAPIServers[file] == "" {
-				t.Errorf("%s reads the text of an error: %q; what API servers say is read in internal/fates alone", file, texts)
-			} else if texts != nil {
-				delete(unread, file)
-			}
-			if codes := readsCodes(string(source)); codes != nil && codesOfOthers[file] == "" {
-				t.Errorf("%s looks at the code of an answer: %q; internal/fates has the table of what becomes of it", file, codes)
-			} else if codes != nil {
-				delete(uncoded, file)
-			}
-		}
-	}
-	if looked < 35 || len(unread) > 0 || len(uncoded) > 0 {
-		t.Errorf("%d packages were looked at; no text of an error is read in %v, and no code in %v", looked, unread, uncoded)
-	}
-}
-
-// codesOfOthers has the files that look at codes and reasons which are none of an API server.
-var codesOfOthers = map[string]string{
-	"bind/client.go":                "the handshake of a backend",
-	"auth/grant.go":                 "the token endpoint of a backend",
-	"auth/provider.go":              "an issuer",
-	"klutch/conformance/browser.go": "the pages of a backend",
-}
-
-var (
-	codeOfAnswer = regexp.MustCompile(`StatusReason\w*|APIStatus|ErrStatus|\w+\.StatusCode\b`)
-	askedFates   = regexp.MustCompile(`fates\.OfCode\(\w+\.StatusCode\)`)
-)
-
-// readsCodes returns where a source looks at the code or the reason of an answer itself.
-func readsCodes(source string) []string {
-	return codeOfAnswer.FindAllString(askedFates.ReplaceAllString(source, ""), -1)
-}
-
-// notOfAPIServers has the files that read texts of errors that are no answer of an API server.
-var notOfAPIServers = map[string]string{
-	"bind/client.go":             "net/http's error for a server that speaks http",
-	"cmd/kubectl-bind/exit.go":   "errors of client-go and package net for the way to a server, and our own",
-	"cmd/kubectl-bind/plugin.go": "cobra's error for an unknown command",
-}
-
-var textOfError = regexp.MustCompile(`(?:strings\.(?:Contains|HasPrefix|HasSuffix|EqualFold|Index|Cut|CutPrefix|CutSuffix)|\.(?:MatchString|FindString\w*))\([^\n]*\.Error\(\)|\.Error\(\) [!=]= `)
-
-// readsErrors returns where a source looks into the text of an error.
-func readsErrors(source string) []string { return textOfError.FindAllString(source, -1) }
-
-// TestReadsErrors makes sure that the rule itself bites.
-func TestReadsErrors(t *testing.T) {
-	for _, source := range []string{
-		`return strings.Contains(err.Error(), "denied")`, `pattern.FindStringSubmatch(err.Error())`, `err.Error() == "no"`,
-		`strings.HasPrefix(strings.ToLower(err.Error()), "no")`,
-	} {
-		if readsErrors(source) == nil {
-			t.Errorf("%s is not seen", source)
-		}
-	}
-	if got := readsErrors(`log.Info("refused", "reason", err.Error())`); got != nil {
-		t.Errorf("%q reads nothing", got)
-	}
-	for _, source := range []string{
-		`if resp.StatusCode == http.StatusUnauthorized {`, `if resp.StatusCode >= 500 {`, `switch resp.StatusCode {`, `var status apierrors.APIStatus`,
-		`s.Reason == metav1.StatusReasonForbidden`, `err.ErrStatus.Code`,
-	} {
-		if readsCodes(source) == nil {
-			t.Errorf("%s is not seen", source)
-		}
-	}
-	if got := readsCodes(`if fates.OfCode(resp.StatusCode) == fates.Unauthorized { w.WriteHeader(http.StatusNotFound) }`); got != nil {
-		t.Errorf("%q decides nothing by a code", got)
-	}
 }
 
 func TestPackagesExplainThemselves(t *testing.T) {

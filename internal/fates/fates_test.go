@@ -192,6 +192,23 @@ func TestTexts(t *testing.T) {
 	if !DeniedBy(denied, "mine") {
 		t.Error("a policy without the kind of its parameters fails closed, which is not known")
 	}
+	for said, want := range map[string]struct {
+		why    string
+		denial Denial
+	}{
+		`rolebindings "a" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no`: {"no", Denied},
+		denied.ErrStatus.Message: {"failed to configure policy: failed to find resource referenced by paramKind", ParamKindUnknown},
+		`rolebindings "a" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no params found for policy binding with ` + "`Deny`" + ` parameterNotFoundAction`: {"no params found for policy binding with `Deny` parameterNotFoundAction", ParamsMissing},
+		`rolebindings "a" is forbidden: no`: {`rolebindings "a" is forbidden: no`, NotDenied},
+	} {
+		err := fmt.Errorf("create: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: said}})
+		if why, denial := WhyDenied(err); why != want.why || denial != want.denial {
+			t.Errorf("%s: %q, %d", said, why, denial)
+		}
+		if other := Reworded(err, "no"); Of(other) != Forbidden || other.Error() != "no" || !errors.Is(other, err) {
+			t.Errorf("reworded it is of kind %d: %v", Of(other), other)
+		}
+	}
 	granting := apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "a", errors.New("user \"b\" is attempting to grant RBAC permissions not currently held"))
 	if !Escalates(fmt.Errorf("create: %w", granting)) || Escalates(status(403, metav1.StatusReasonForbidden)) || Escalates(errors.New(granting.Error())) {
 		t.Error("an escalation is not known, or another error is one")

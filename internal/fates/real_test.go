@@ -65,6 +65,9 @@ func TestRealTexts(t *testing.T) {
 	if err != nil || DeniedBy(denied, "no") {
 		t.Errorf("a policy denies: %v, %v", err, denied)
 	}
+	if why, denial := WhyDenied(denied); denial != Denied || why != "failed expression: false" {
+		t.Errorf("a policy denies: %q, %d", why, denial)
+	}
 }
 
 // escalate has a user who may write Roles make one with more rights.

@@ -34,6 +34,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A Limit is how many requests there can be at once. Create it with New.
@@ -195,7 +197,7 @@ func (l *Limit) leave(took time.Duration, resp *http.Response) {
 
 // overloaded reports whether an API server, or a proxy, says that it has too much to do.
 func overloaded(resp *http.Response) bool {
-	return resp.StatusCode == http.StatusTooManyRequests && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/")
+	return fates.OfCode(resp.StatusCode) == fates.Overloaded && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/")
 }
 
 // grow raises the limit, though not as large as was just too much.

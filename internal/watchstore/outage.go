@@ -4,12 +4,12 @@ package watchstore
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // Config returns a copy of config for the clients of informers that others make. Reads that
@@ -33,7 +33,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for pause := First; ; pause = min(2*pause, lastOutage) {
 		resp, err := t.next.RoundTrip(req.Clone(req.Context()))
-		if !isOutage(resp, err) {
+		if !fates.IsOutage(resp, err) {
 			return resp, err
 		}
 		if resp != nil {
@@ -44,18 +44,5 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		case <-req.Context().Done():
 			return nil, context.Cause(req.Context())
 		}
-	}
-}
-
-// isOutage reports whether no API server answered that is ready.
-func isOutage(resp *http.Response, err error) bool {
-	var network net.Error
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return false
-	case err != nil:
-		return errors.As(err, &network)
-	default:
-		return resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusBadGateway
 	}
 }

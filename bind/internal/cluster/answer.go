@@ -3,8 +3,6 @@
 package cluster
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,13 +34,6 @@ func IsExcess(err error) bool {
 // IsNoAnswer tells whether err says that no API server gave an answer. One that is too large counts as an answer.
 func IsNoAnswer(err error) bool {
 	return !IsExcess(err) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded, fates.Ended)
-}
-
-// IsDistrusted tells whether err says that the certificate of what answers is not to be believed.
-func IsDistrusted(err error) bool {
-	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
-	return unknown || bad
 }
 
 // MaxMessage keeps what others can fill from filling our objects.

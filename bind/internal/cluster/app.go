@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +42,7 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return a, checkServer(a.Discovery, config.Host)
 	}
-	if _, unanswered := errors.AsType[*url.Error](err); !unanswered && fates.Is(err, fates.Unreachable) {
+	if fates.Is(err, fates.Unreachable) && !fates.IsUnanswered(err) {
 		return nil, cmp.Or(checkServer(a.Discovery, config.Host), err)
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // ofControlPlane is what to do about a Control Plane Cluster that does not do as asked.
 func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) string {
 	switch {
-	case cluster.IsDistrusted(err):
+	case fates.IsDistrusted(err):
 		return "The CA of the kubeconfig is not that of the server: run kubectl bind repair, which writes the right one. If it stays so, do not go on: another server answers at " + server + "."
 	case fates.Is(err, fates.Unauthorized):
 		return "Run kubectl bind repair: it writes a new token. If the platform refuses the login, ask its operators."

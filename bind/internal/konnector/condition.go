@@ -43,7 +43,7 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 		return v1alpha1.Condition{}, false
 	}
 	next := "It is tried again by itself; kubectl bind doctor says what to look at."
-	if cluster.IsDistrusted(err) {
+	if fates.IsDistrusted(err) {
 		next = "Run kubectl bind repair, which writes the right CA; if it stays so, another server answers there."
 	}
 	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+cluster.Explain(err)+". "+next), true

@@ -4,9 +4,7 @@ package permission
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -74,19 +72,17 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 // covers all: with rights everywhere, the Sync sees to that.
 func (g *Grant) Covers(namespace string) bool { return g == nil || g.claimed.Covers(namespace) }
 
-// whyNot says what the API server has against it, without the words that all its
+// whyNot is err in the words of what the API server has against it, without those that all its
 // refusals begin with.
 func (g *Grant) whyNot(err error) error {
-	text := cluster.Explain(err)
-	switch _, why, refused := strings.Cut(text, " denied request: "); {
-	case strings.Contains(why, "paramKind"):
-		text = "the API server does not know " + g.binding + " yet, half a minute after the CRD was made it does"
-	case strings.Contains(why, "no params found"):
-		text = "the API server does not see an object of " + g.binding + " there"
-	case refused:
-		text = why
+	why, denial := fates.WhyDenied(err)
+	switch denial {
+	case fates.ParamKindUnknown:
+		why = "the API server does not know " + g.binding + " yet, half a minute after the CRD was made it does"
+	case fates.ParamsMissing:
+		why = "the API server does not see an object of " + g.binding + " there"
 	}
-	return errors.New(text)
+	return fates.Reworded(err, cluster.Clip(why))
 }
 
 // RoleBinding gives a subject the rights of a binding's claims in a namespace.
