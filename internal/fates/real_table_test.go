@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -104,11 +105,31 @@ func (w *walk) webhooks(t *testing.T) {
 
 func (w *walk) policies(t *testing.T) {
 	t.Helper()
-	for reason, want := range map[metav1.StatusReason]Kind{
+	kinds := map[metav1.StatusReason]Kind{
 		metav1.StatusReasonForbidden: Forbidden, metav1.StatusReasonInvalid: Invalid, metav1.StatusReasonRequestEntityTooLarge: TooLarge,
-	} {
-		if err := w.policy(reason); Of(err) != want {
+	}
+	for _, reason := range reasons(t) {
+		want, given := kinds[reason]
+		if !given {
+			if err := w.send("POST", policies+"?dryRun=All", plain, policyOf("none", reason, "")); reason != "" && Of(err) != Invalid {
+				t.Errorf("a policy may deny with reason %q, which has no row here: %v", reason, err)
+			}
+			continue
+		}
+		if err := w.policy(strings.ToLower(string(reason)), reason, "", ""); Of(err) != want {
 			t.Errorf("reason %q: kind %d, want %d: %s", reason, Of(err), want, describe(err))
+		}
+	}
+	for name, c := range map[string]struct {
+		kind, ref string
+		want      Denial
+	}{
+		"kind-unknown": {`"paramKind":{"apiVersion":"none.example.org/v1","kind":"None"},`, "", ParamKindUnknown},
+		"none-found":   {`"paramKind":{"apiVersion":"v1","kind":"Secret"},`, `"paramRef":{"selector":{"matchLabels":{"no":"such"}},"parameterNotFoundAction":"Deny"},`, ParamsMissing},
+	} {
+		err := w.policy(name, metav1.StatusReasonForbidden, c.kind, c.ref)
+		if why, denial := WhyDenied(err); denial != c.want || Is(err, None, Unauthorized, Absent) {
+			t.Errorf("%s: denial %d, %q: %s", name, denial, why, describe(err))
 		}
 	}
 }
@@ -248,20 +269,25 @@ func (w *walk) webhook(name, address string, ca []byte, timeout int) {
 		name, name+".example.org", address, base64.StdEncoding.EncodeToString(ca), name, timeout))
 }
 
-// policy is what an API server says to an object that a policy denies with a reason.
-func (w *walk) policy(reason metav1.StatusReason) (denied error) {
+// policy is what an API server says to an object that a policy denies with a reason, or for want of
+// parameters: kind and ref are those fields of the policy and of its binding.
+func (w *walk) policy(name string, reason metav1.StatusReason, kind, ref string) (denied error) {
 	w.Helper()
-	name := "policy-" + strings.ToLower(string(reason))
-	w.must("POST", policies, plain, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
-		"matchConstraints":{"objectSelector":{"matchLabels":{"for":%q}},"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},
-		"validations":[{"expression":"false","reason":%q,"message":"metadata.uid is not what I like"}]}}`, name, name, reason))
-	w.must("POST", bindings, plain, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
-		"policyName":%q,"validationActions":["Deny"]}}`, name, name))
+	name = "policy-" + name
+	w.must("POST", policies, plain, policyOf(name, reason, kind))
+	w.must("POST", bindings, plain, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{%s
+		"policyName":%q,"validationActions":["Deny"]}}`, name, ref, name))
 	w.until("the policy "+name+" denies", func() bool {
 		denied = w.send("POST", configMaps+"?dryRun=All", plain, configMap("b", name, ""))
 		return denied != nil
 	})
 	return denied
+}
+
+func policyOf(name string, reason metav1.StatusReason, kind string) string {
+	return fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{%s
+		"matchConstraints":{"objectSelector":{"matchLabels":{"for":%q}},"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},
+		"validations":[{"expression":"false","reason":%q,"message":"metadata.uid is not what I like"}]}}`, name, kind, name, reason)
 }
 
 // An answer is one of a real API server, and the row that it should have.
@@ -330,10 +356,38 @@ func (w *walk) rows() []answer {
 		{"too many requests", Overloaded, func() error {
 			return w.denied("b", metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests})
 		}},
+		{"the answer to a write is lost", Failing, w.loseAnswer},
 		{"a webhook is down", Failing, send("POST", configMaps, plain, configMap("b", "down", ""))},
 		{"an aggregated server is down", Failing, send("GET", "/apis/down.example.org/v1/namespaces/default/things", plain, "")},
 		{"a document that has changed", Unreachable, send("GET", "/openapi/v3/api/v1?hash=OLD", plain, "")},
 	}
+}
+
+// loseAnswer writes by way of a proxy that waits no longer for the answer than the write takes.
+func (w *walk) loseAnswer() error {
+	other := *w
+	other.client = clientFor(w.T, w.config, func(c *rest.Config) {
+		c.Wrap(func(next http.RoundTripper) http.RoundTripper { return impatient{next} })
+	})
+	err := other.send("POST", configMaps, plain, configMap("lost", "", ""))
+	if read := w.send("GET", configMaps+"/lost", plain, ""); read != nil {
+		w.Errorf("nothing was written: %v", read)
+	}
+	return err
+}
+
+type impatient struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (p impatient) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	_ = resp.Body.Close()
+	resp.StatusCode, resp.Status, resp.Header = http.StatusGatewayTimeout, "504 Gateway Timeout", http.Header{"Content-Type": {"text/html"}}
+	resp.Body = io.NopCloser(strings.NewReader("<html><h1>504 Gateway Time-out</h1></html>"))
+	return resp, nil
 }
 
 // watchFromOne begins a watch at the first version of a cluster, which that of a new kind does not reach back to.
