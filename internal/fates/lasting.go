@@ -21,12 +21,6 @@ func FailingSince(ctx context.Context, since time.Time) context.Context {
 // IsTold reports whether people are to be told of err, which a call with ctx has met: of what an
 // API server refuses at once, of all else once the calls have failed for ten seconds in a row.
 func IsTold(ctx context.Context, err error) bool {
-	switch Of(err).Fate() {
-	case Done:
-		return false
-	case Refused:
-		return true
-	}
 	since, repeats := ctx.Value(sinceKey{}).(time.Time)
-	return repeats && time.Since(since) >= lasting
+	return IsRefused(err) || Of(err).Fate() != Done && repeats && time.Since(since) >= lasting
 }

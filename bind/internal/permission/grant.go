@@ -76,10 +76,10 @@ func (g *Grant) Covers(namespace string) bool { return g == nil || g.claimed.Cov
 // refusals begin with.
 func (g *Grant) whyNot(err error) error {
 	why, denial := fates.WhyDenied(err)
-	switch denial {
-	case fates.ParamKindUnknown:
+	if denial == fates.ParamKindUnknown {
 		why = "the API server does not know " + g.binding + " yet, half a minute after the CRD was made it does"
-	case fates.ParamsMissing:
+	}
+	if denial == fates.ParamsMissing {
 		why = "the API server does not see an object of " + g.binding + " there"
 	}
 	return fates.Reworded(err, cluster.Clip(why))
