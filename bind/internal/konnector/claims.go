@@ -115,6 +115,22 @@ func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
 	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.Keeps(c) }), err
 }
 
+// What bindings lack besides rights. Why it cannot be had may differ from one look to the next.
+const (
+	unreadObjects      = "objects"
+	unlistedNamespaces = "namespaces"
+)
+
+// namespacesReady says whether objects have service namespaces. That an API server does not let the
+// konnector list namespaces is heard of nowhere else.
+func (p *pass) namespacesReady() v1alpha1.Condition {
+	if lack := p.record.lack; lack.what == unlistedNamespaces && time.Since(lack.since) >= unknownGrace {
+		return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonInformerSyncTimeout,
+			"The namespaces of this cluster, or the APIServiceNamespaces of the tenant, cannot be listed; answers to claims are carried out once they can. The konnector's log says why.")
+	}
+	return p.session.namespaces.Ready()
+}
+
 // judge looks up what it takes to judge the binding's claims.
 func (p *pass) judge() (permission.Judge, error) {
 	return permission.NewJudge(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)

@@ -79,7 +79,8 @@ func (w *consentEnd) run(ctx context.Context) (string, error) {
 	}
 	services, known := w.pass.session.namespaces.Services()
 	if !known {
-		w.pass.again, w.waits = time.Second, true
+		w.waits = true
+		w.pass.lookAgain(w.pass.record.lack.again(unlistedNamespaces))
 		return "", nil
 	}
 	granted, err := w.begin(ctx, id)

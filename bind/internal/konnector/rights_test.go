@@ -89,3 +89,34 @@ func TestLackIsPaced(t *testing.T) {
 		})
 	}
 }
+
+// TestNamespacesUnlisted: that namespaces cannot be listed is told on the binding once that takes long,
+// and looked at ever more rarely.
+func TestNamespacesUnlisted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t) // whose informers do not run
+		w.answer(v1alpha1.ClaimAccepted)
+		if c, said := w.verdict.found[v1alpha1.ConditionNamespacesReady]; said {
+			t.Errorf("at first %+v", c)
+		}
+		looks := 0
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); looks++ {
+			w.verdict = newVerdict()
+			p := w.pass()
+			if _, err := p.sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(max(p.again, time.Millisecond))
+		}
+		if c := w.verdict.found[v1alpha1.ConditionNamespacesReady]; looks > 180 || c.Reason != v1alpha1.ReasonInformerSyncTimeout {
+			t.Errorf("after %d looks %+v", looks, c)
+		}
+		w.verdict.apply(&w.binding.Status, w.binding.Generation)
+		defer w.run()()
+		w.look()
+		w.look()
+		if c := w.verdict.found[v1alpha1.ConditionNamespacesReady]; c.Status != metav1.ConditionTrue {
+			t.Errorf("once they are listed %+v", c)
+		}
+	})
+}

@@ -244,8 +244,8 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	state, ok := p.syncs.State(name)
 	switch {
 	case ok && state.Err != nil:
-		p.again = p.record.lack.again(cluster.Explain(state.Err))
-	case p.record.lacks == "":
+		p.again = p.record.lack.again(unreadObjects)
+	case settled && p.record.lacks == "":
 		p.record.lack = lack{}
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
@@ -258,6 +258,6 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	if p.record.lacks != "" {
 		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
 	}
-	p.mention(p.session.namespaces.Ready())
+	p.mention(p.namespacesReady())
 	return true, p.deletions(ctx, state)
 }
