@@ -170,9 +170,8 @@ func TestBehindLost(t *testing.T) {
 	w, service, stop := newBehind(t)
 	hold := map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}}
 	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "one"), hold)
-	if err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.app.delete(t, widgetsGVR, "team", "one")
+	w.changedWhileDeleted(t, service, "one")
 	w.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
 	w.travelled(t, service, "two")
 	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "two"), hold)
@@ -209,7 +208,38 @@ func TestBehindLost(t *testing.T) {
 		}
 		return err
 	})
+	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "one"), map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	eventually(t, func() error { return goneFrom(t, w.app, widgetsGVR, "team", "one") })
+	w.absent(t, widgetsGVR, service, "one")
 	w.lostWithBindings(t)
+}
+
+// changedWhileDeleted: what the user of a claim that is being deleted changes reaches the target that
+// is held, and its status comes back: the provider may wait for the one and say so in the other.
+func (w *world) changedWhileDeleted(t *testing.T, service, name string) {
+	t.Helper()
+	eventually(t, func() error {
+		if get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name).GetDeletionTimestamp() == nil {
+			return errors.New("the target is not being deleted")
+		}
+		return nil
+	})
+	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", name), map[string]any{"metadata": map[string]any{"labels": map[string]any{"backup": "none"}}, "spec": map[string]any{"plan": "big"}})
+	eventually(t, func() error {
+		u := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+		if plan, _, _ := unstructured.NestedString(u.Object, "spec", "plan"); plan != "big" || u.GetLabels()["backup"] != "none" {
+			return fmt.Errorf("plan %q, labels %v", plan, u.GetLabels())
+		}
+		return nil
+	})
+	w.controlPlane.patchStatus(t, widgetsGVR, service, name, map[string]any{"secret": "the-last"})
+	eventually(t, func() error {
+		u := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name)
+		if secret, _, _ := unstructured.NestedString(u.Object, "status", "secret"); secret != "the-last" {
+			return fmt.Errorf("status %v", u.Object["status"])
+		}
+		return nil
+	})
 }
 
 // lostWithBindings loses an instance to which a ServiceBinding of another bound API refers.
