@@ -311,9 +311,9 @@ func kin(t *testing.T, kind string) *unstructured.Unstructured {
 }
 
 // A manager of the Control Plane Cluster that puts a field back each time is named in the
-// message and in the Event.
+// message and in the Event, be its change put right or only reported.
 func TestBehindContested(t *testing.T) {
-	w, service, _ := newBehind(t)
+	w, service, stop := newBehind(t)
 	targets := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service)
 	events, err := targets.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -336,29 +336,44 @@ func TestBehindContested(t *testing.T) {
 	}()
 	insist()
 	began := time.Now()
-	eventually(t, func() error {
-		list, err := w.app.kube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=one,reason=TargetContested"})
-		if err != nil {
-			return err
-		}
-		if len(list.Items) == 0 {
-			return errors.New("no Event yet")
-		}
-		claim, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), "one", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, said := range []string{list.Items[0].Message, claim.GetAnnotations()[klutchsync.MessageAnnotation]} {
-			if !strings.Contains(said, "composer") || !strings.Contains(said, "spec.plan") {
-				return errors.New(said)
-			}
-		}
-		return nil
-	})
+	w.blames(t, "one", klutchsync.ReasonContested, "composer", "spec.plan")
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("told after %s", took)
 	}
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 TargetContested")
+
+	// Where it is only reported, it is told with the same name.
+	stop()
+	w.run(t, bind.Options{Sync: func(_ string, opts *klutchsync.Options) { opts.Drift = klutchsync.DriftReport }})
+	w.blames(t, "one", klutchsync.ReasonDrifted, "composer", "spec.plan")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 TargetDrifted")
+}
+
+// blames waits until the message of a claim and the Event of it give this reason, and both have these words.
+func (w *world) blames(t *testing.T, name string, why klutchsync.Reason, words ...string) {
+	t.Helper()
+	eventually(t, func() error {
+		claim, err := find[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name)
+		if err != nil {
+			return err
+		}
+		message := claim.GetAnnotations()[klutchsync.MessageAnnotation]
+		list, err := w.app.kube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + string(why)})
+		if err == nil && len(list.Items) == 0 {
+			err = fmt.Errorf("no Event yet, message %q", message)
+		}
+		if err != nil {
+			return err
+		}
+		for _, said := range []string{list.Items[0].Message, message} {
+			for _, word := range words {
+				if !strings.Contains(said, word) {
+					return fmt.Errorf("%q, without %q", said, word)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // A role that was taken away is told on each object that waits for it, be it on nothing that the
