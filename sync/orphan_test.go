@@ -361,3 +361,37 @@ func TestStrippedOrphans(t *testing.T) {
 		})
 	}
 }
+
+// I20: a target that someone else makes from the manifest of one of ours, as a restore of objects does,
+// is told as an orphan if its source is not there, and never collected: no field of it is a Sync's.
+func TestOrphanFromAManifest(t *testing.T) {
+	for name, running := range map[string]bool{"while a Sync runs": true, "while none runs": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				s, stop := w.sync(Options{Orphans: OrphanDelete})
+				w.createMany(1)
+				w.settle()
+				manifest := w.targetOf("w0")
+				if !running {
+					stop()
+				}
+				w.vanish("w0")
+				w.delete(w.target, w.targetNS, "w0")
+				w.settle()
+				manifest.SetUID("")
+				manifest.SetResourceVersion("")
+				manifest.SetManagedFields(nil)
+				w.create(w.target, w.targetNS, manifest)
+				if !running {
+					s, stop = w.sync(Options{Orphans: OrphanDelete})
+				}
+				defer stop()
+				time.Sleep(6 * orphanGrace)
+				if w.targetOf("w0") == nil || s.Status().Orphans != 1 {
+					t.Errorf("target %v, %d orphans", w.targetOf("w0"), s.Status().Orphans)
+				}
+			})
+		})
+	}
+}

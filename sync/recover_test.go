@@ -174,3 +174,79 @@ func TestRefusedBeforeARestore(t *testing.T) {
 		w.until("the edit has gone up", func() bool { return field(w.targetOf("w0"), "spec", "color") == "new" && w.message("w0") == "" })
 	})
 }
+
+// The source's cluster is restored from before a source was made. The target of that one is an
+// orphan, and stays, as it would be if the backup were wrong. A release says that it is not: then
+// this orphan goes, and a later one by its grace alone.
+func TestCollectingIsHeldAfterARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		s, stop := w.sync(Options{Orphans: OrphanDelete})
+		defer stop()
+		w.createMany(2)
+		w.settle()
+		backup := w.fakeSource.Version()
+		w.create(w.source, w.sourceNS, w.widget("younger", `{"size":"small"}`, ``))
+		for i := range 20 { // what is seen after the restore is older than what was seen before
+			w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"metadata":{"annotations":{"later":"%d"}}}`, i))
+		}
+		w.until("the younger one has a target", func() bool { return w.targetOf("younger") != nil })
+		w.settle()
+		w.fakeSource.Restore(backup)
+		time.Sleep(6 * orphanGrace)
+		if st := s.Status(); w.targetOf("younger") == nil || st.Orphans != 1 || st.Held != 1 {
+			t.Fatalf("target %v, status %+v", w.targetOf("younger"), st)
+		}
+		s.Release()
+		w.until("the released orphan goes", func() bool { return w.targetOf("younger") == nil })
+		w.vanish("w1")
+		time.Sleep(3 * orphanGrace)
+		if st := s.Status(); w.targetOf("w1") != nil || st.Orphans != 0 || st.Held != 0 {
+			t.Errorf("after the release: target %v, status %+v", w.targetOf("w1"), st)
+		}
+	})
+}
+
+// The target's cluster is replaced by an empty one, and the sources are synced there. Of those whose
+// status says that they had a target ten get one, empty, and the others once they are released;
+// those that never had one are not held.
+func TestTargetClusterIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, limit = 14, 10
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(n)
+		for i := range n {
+			w.merge(w.target, w.targetNS, fmt.Sprintf("w%d", i), `{"status":{"phase":"Up"}}`, "status")
+		}
+		w.until("all have a status", func() bool {
+			for i := range n {
+				if field(w.get(w.source, w.sourceNS, fmt.Sprintf("w%d", i)), "status", "phase") != "Up" {
+					return false
+				}
+			}
+			return true
+		})
+		w.settle()
+		stop()
+		for i := range n {
+			w.delete(w.target, w.targetNS, fmt.Sprintf("w%d", i))
+		}
+		w.replaceIdentity(w.fakeTarget)
+		w.create(w.source, w.sourceNS, w.widget("new", `{"size":"small"}`, ``))
+		s, stop := w.sync(Options{})
+		defer stop()
+		time.Sleep(time.Hour)
+		if st := s.Status(); w.count(w.fakeTarget, w.targetNS) != limit+1 || w.targetOf("new") == nil || st.Held != n-limit {
+			t.Errorf("%d targets, one of the new source: %t, status %+v", w.count(w.fakeTarget, w.targetNS), w.targetOf("new") != nil, st)
+		}
+		for i := range n {
+			name := fmt.Sprintf("w%d", i)
+			if m := w.message(name); w.targetOf(name) == nil && !strings.HasPrefix(m, string(ReasonVanished)+": ") {
+				t.Errorf("%s has no target and says %q", name, m)
+			}
+		}
+		s.Release()
+		w.until("all have a target", func() bool { return w.count(w.fakeTarget, w.targetNS) == n+1 })
+	})
+}
