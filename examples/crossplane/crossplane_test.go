@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/crossplane"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -359,6 +362,7 @@ func (w world) withdrawn() {
 	w.await(w.app(resource("servicebindings"), "orders-api"), func(u *unstructured.Unstructured) bool { return u != nil && !stack.True("Ready")(u) })
 	w.appliedAgain("xrds")
 	w.lost()
+	w.unfought(xrd, crd)
 }
 
 // appliedAgain has the XRDs of a folder served once more.
@@ -395,6 +399,43 @@ func (w world) lost() {
 	w.await(w.app(resource("servicebindings"), "orders-api"), stack.True("Ready"))
 	w.await(w.app(secrets, "orders-api-credentials"), func(u *unstructured.Unstructured) bool {
 		return u != nil && password(u) != password(dead)
+	})
+}
+
+// unfought: an XRD goes also while lost instances are made anew. Crossplane deletes its claims first, one
+// after the other until there is none, and only then the kind.
+func (w world) unfought(xrd, crd stack.Object) {
+	w.Helper()
+	orders, claim := w.mirror(resource("postgresqlinstances"), "orders"), w.app(resource("postgresqlinstances"), "orders")
+	client, err := orders.Client()
+	if err != nil {
+		w.Fatal(err)
+	}
+	var made atomic.Int64
+	stop, err := cluster.Follow(w.Context(), client, func(change watch.EventType, u *unstructured.Unstructured) {
+		if change == watch.Added && u.GetName() == orders.Name {
+			made.Add(1)
+		}
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer stop()
+	w.delete(xrd)
+	w.await(xrd, stack.Gone)
+	w.await(crd, stack.Gone)
+	stop()
+	w.Logf("%s was made anew %d times while its kind was taken away", orders, made.Load())
+	if made.Load() > 3 { // the pauses double: a fourth would come fifteen seconds after the first loss
+		w.Error("Crossplane was fought")
+	}
+	w.await(claim, func(u *unstructured.Unstructured) bool {
+		return u != nil && strings.HasPrefix(u.GetAnnotations()[klutchsync.MessageAnnotation], string(klutchsync.ReasonVanished))
+	})
+	w.appliedAgain("xrds")
+	w.await(orders, stack.True("Ready"))
+	w.await(claim, func(u *unstructured.Unstructured) bool {
+		return u != nil && u.GetAnnotations()[klutchsync.MessageAnnotation] == ""
 	})
 }
 
