@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	gosync "sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -72,6 +74,51 @@ func TestEachRequestIsSentOnce(t *testing.T) {
 		}
 		if _, err := c.writes.Resource(widgets).Namespace("team").Get(ctx, "other", metav1.GetOptions{}); err != nil {
 			t.Errorf("another object, after %s: %v", name, err)
+		}
+	}
+}
+
+// I13: the requests that one cluster leaves without an answer, however many, take no place from those to
+// another one.
+func TestI13LimitOfEachCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const most = 100
+	arrived := make(chan struct{}, most)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-ctx.Done():
+		}
+	}))
+	defer silent.Close()
+	well := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a"}}`))
+	}))
+	defer well.Close()
+	read := func(c *Cluster) error {
+		_, err := c.reader(widgets)(ctx, cache.NewObjectName("team", "a"))
+		return err
+	}
+	var both [2]*Cluster
+	for i, host := range []string{silent.URL, well.URL} {
+		var err error
+		if both[i], err = NewCluster(&rest.Config{Host: host}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg gosync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range most {
+		wg.Go(func() { _ = read(both[0]) })
+	}
+	<-arrived
+	for range most {
+		if err := read(both[1]); err != nil {
+			t.Fatalf("the cluster that answers: %v", err)
 		}
 	}
 }

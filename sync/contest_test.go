@@ -332,6 +332,35 @@ func TestRelatedWhileDeleting(t *testing.T) {
 	})
 }
 
+// What a target reads while it is deprovisioned stays until it has gone, although users delete the
+// original with the claim, be it chosen by its name or because the claim names it.
+func TestSecretsOutliveTargets(t *testing.T) {
+	for how, related := range map[string]Related{
+		"referred": {Resource: secrets, From: SourceSide, References: []string{"spec.backup"}}, "named": {Resource: secrets, From: SourceSide, Names: []string{"*"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			defer b.sync(widgets, related)()
+			b.secret(b.source, b.sourceNS, "key", "a2V5")
+			b.claim(widgets, "Widget", "a")
+			b.merge(b.source, b.sourceNS, "a", `{"spec":{"backup":"key"}}`)
+			b.until("the Secret went up", func() bool { return b.getSecret(b.target, b.targetNS, "key") != nil })
+			b.merge(b.target, b.targetNS, "a", `{"metadata":{"finalizers":["provider.example.org/backup"]}}`)
+			b.delete(b.source, b.sourceNS, "a")
+			b.settle()
+			b.deleteSecret(b.source, b.sourceNS, "key")
+			time.Sleep(time.Hour)
+			if b.targetOf("a") == nil || b.getSecret(b.target, b.targetNS, "key") == nil {
+				t.Errorf("%s: the Secret has gone before the target", how)
+			}
+			b.merge(b.target, b.targetNS, "a", `{"metadata":{"finalizers":null}}`)
+			b.until("all is gone", func() bool {
+				return b.targetOf("a") == nil && b.get(b.source, b.sourceNS, "a") == nil && b.getSecret(b.target, b.targetNS, "key") == nil
+			})
+		})
+	}
+}
+
 // Who changes a status back each time is named.
 func TestStatusRivalsAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -285,6 +285,32 @@ func TestI19RelistsAskNothing(t *testing.T) {
 	}
 }
 
+// I19: the objects of a Sync that are refused share a request in two seconds, also where each of them
+// is asked once in ten minutes.
+func TestI19ManyRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var asked atomic.Int64
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource != widgets || !isWrite(r) {
+				return do()
+			}
+			asked.Add(1)
+			return forbidden(r)
+		})
+		for n := range 400 {
+			w.create(w.source, w.sourceNS, w.widget(fmt.Sprint("w", n), `{"size":"small"}`, ``))
+		}
+		defer w.run(Options{})()
+		time.Sleep(time.Hour)
+		before := asked.Load()
+		time.Sleep(time.Hour)
+		if n := asked.Load() - before; n > 2000 || n < 1000 {
+			t.Errorf("%d requests in an hour", n)
+		}
+	})
+}
+
 // A message that an API server calls absent is in the way of nothing.
 func TestMessageAnsweredAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -90,7 +90,7 @@ func TestP25Messages(t *testing.T) {
 		defer w.run(Options{})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		w.until("refusal told", func() bool { return w.message("a") != "" })
-		if l := len(w.message("a")); l > 2<<10 {
+		if l := len(w.message("a")); l > maxMessage {
 			t.Errorf("a message of %d bytes", l)
 		}
 		before := len(w.fakeSource.Writes())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -77,6 +78,13 @@ func TestP25StatusEmptied(t *testing.T) {
 		}
 		if n := len(w.fakeSource.Writes()) - before; n > 75 {
 			w.Errorf("%d writes for 500 statuses in five seconds", n)
+		}
+		w.arrives("a", "phase", "Turn499")
+		report("a", `{"phase":"Empty","map":{"a":null}}`)
+		w.arrives("a", "phase", "Empty")
+		w.settle()
+		if diff := cmp.Diff(map[string]any{}, field(w.get(w.source, w.sourceNS, "a"), "status", "map")); diff != "" {
+			w.Errorf("the map (-want +got):\n%s", diff)
 		}
 	})
 }
