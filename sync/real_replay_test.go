@@ -88,8 +88,8 @@ func replayPlans(t *testing.T) (out []simPlan) {
 
 // wrongs are what goes wrong in p, and whether all of p can be replayed.
 func (p simPlan) wrongs() (kinds []string, ok bool) {
-	ok = !slices.ContainsFunc(p.traits, func(kind string) bool { return !slices.Contains(replayableTraits, kind) })
-	kinds = slices.Clone(p.traits)
+	kinds = slices.DeleteFunc(slices.Clone(p.traits), func(kind string) bool { return kind == "a minute as it is" }) // nor is there another one here
+	ok = !slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(replayableTraits, kind) })
 	for _, o := range p.ops {
 		ok = ok && replayable[o.kind] != nil
 		if !usual(o.kind) {
