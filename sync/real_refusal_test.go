@@ -161,11 +161,13 @@ func TestRealRefusals(t *testing.T) {
 	install(t, source)
 	install(t, target)
 	const objects, during, most = 5, 30 * time.Second, 10
+	const recovery = 15 * time.Second // after 30 s the fourth ask is due in five, and an API server is told within some
 	each(t, rejections, func(t *testing.T, name string, c rejection) {
 		t.Helper()
 		id := strings.ReplaceAll(name, " ", "-")
 		w := &refusing{name: id, world: &world{TB: t, source: source, target: target, sourceNS: "refused-" + id, targetNS: "svc-refused-" + id}}
 		var asked [2]*atomic.Int64
+		var early atomic.Int64 // of which were in the first half
 		w.from, asked[0] = requests(t, app.Config())
 		w.to, asked[1] = requests(t, control.Config())
 		w.namespace(source, w.sourceNS)
@@ -174,7 +176,9 @@ func TestRealRefusals(t *testing.T) {
 		for i := range objects {
 			w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
 		}
-		end := time.After(during)
+		began := time.Now()
+		soon := time.AfterFunc(during/2, func() { early.Store(asked[0].Load() + asked[1].Load()) })
+		defer soon.Stop()
 		if len(c.told) > 0 {
 			w.until("it is told", func() bool {
 				for i := range objects {
@@ -189,11 +193,16 @@ func TestRealRefusals(t *testing.T) {
 		} else {
 			w.until("it is told", func() bool { st, _ := set.State("s"); return st.Err != nil })
 		}
-		<-end
-		if n := asked[0].Load() + asked[1].Load(); n > objects*most {
+		time.Sleep(during - time.Since(began))
+		n := asked[0].Load() + asked[1].Load()
+		if n > objects*most {
 			t.Errorf("%d requests for %d objects in %v, want at most %d", n, objects, during, objects*most)
 		}
+		if late := n - early.Load(); late >= early.Load() {
+			t.Errorf("%d requests in the first half of %v, and %d in the second", early.Load(), during, late)
+		}
 		c.end(w)
+		mended := time.Now()
 		w.until("all are in step", func() bool {
 			for i := range objects {
 				if w.targetOf(fmt.Sprint("w", i)) == nil || w.message(fmt.Sprint("w", i)) != "" {
@@ -202,6 +211,9 @@ func TestRealRefusals(t *testing.T) {
 			}
 			return true
 		})
+		if took := time.Since(mended); took > recovery {
+			t.Errorf("in step %v after the reason has gone", took)
+		}
 	})
 }
 
@@ -226,15 +238,24 @@ func TestRealMessageRefused(t *testing.T) {
 		w.from, asked = requests(t, app.Config())
 		w.to, _ = requests(t, control.Config())
 		refuse(w)
-		w.put(name)
+		reports := make(chan Report, 100)
+		defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
 		before := asked.Load()
 		time.Sleep(15 * time.Second)
 		if n := asked.Load() - before; n > 10 {
 			t.Errorf("%d requests at the source in 15s", n)
 		}
-		if m := w.message("a"); len(m) > 2*maxMessage || name == "long" && !strings.Contains(m, "denied the request: no no") {
+		if m := w.message("a"); len(m) > maxMessage || name == "long" && !strings.Contains(m, "denied the request: no no") {
 			t.Errorf("a message of %d bytes: %.200s", len(m), m)
+		}
+		select {
+		case r := <-reports:
+			if name == "mute" && (r.Reason != ReasonRefused && r.Reason != ReasonForbidden || r.Told || !strings.Contains(r.Message, "the policy says no")) {
+				t.Errorf("reported %+v", r)
+			}
+		default:
+			t.Error("nothing is reported")
 		}
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"small"}}`)
 		w.until("the mended spec travels", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
@@ -288,7 +309,7 @@ func TestRealFullAnnotations(t *testing.T) {
 	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, `"annotations":{"note":"`+strings.Repeat("x", room-100)+`"}`))
 	select {
 	case r := <-reports:
-		if r.Reason != ReasonRefused || r.Told || !strings.Contains(r.Message, "annotations") || len(r.Message) > 2*maxMessage {
+		if r.Reason != ReasonRefused || r.Told || !strings.Contains(r.Message, "annotations") || len(r.Message) > maxMessage {
 			t.Errorf("reported %+v", r)
 		}
 	case <-time.After(30 * time.Second):
