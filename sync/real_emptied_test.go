@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,13 +28,14 @@ import (
 	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
-var boxSeed = flag.Uint64("boxes", 1, "of the kinds that TestRealEmptied makes up, and of what is changed in them")
+var boxSeed = flag.Uint64("boxes", 1, "seed of the kinds that TestRealEmptied makes up, and of what is changed in them; with KLUTCH_TEST_LONG three more follow")
 
 // A boxKind is a kind whose spec and status have one random schema.
 type boxKind struct {
 	gvr    schema.GroupVersionResource
 	kind   string
 	schema map[string]any
+	seed   uint64
 	plain  bool // it has no status subresource
 	both   [2]dynamic.ResourceInterface
 }
@@ -225,9 +227,15 @@ func TestRealEmptied(t *testing.T) {
 	table := NewNamespaces(nil)
 	table.Set(w.sourceNS, w.targetNS)
 	const kinds, objects, rounds = 6, 4, 6
-	for i := range kinds {
-		r := rand.New(rand.NewPCG(*boxSeed, uint64(i)))
+	seeds := []uint64{*boxSeed}
+	if os.Getenv("KLUTCH_TEST_LONG") != "" {
+		seeds = append(seeds, *boxSeed+1, *boxSeed+2, *boxSeed+3)
+	}
+	for i := range kinds * len(seeds) {
+		seed := seeds[i/kinds]
+		r := rand.New(rand.NewPCG(seed, uint64(i%kinds)))
 		k := newBoxKind(r, i)
+		k.seed = seed
 		for side, d := range []dynamic.ResourceInterface{w.source.Resource(crds), w.target.Resource(crds)} {
 			if _, err := d.Create(t.Context(), k.crd(), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -341,7 +349,7 @@ func (w *world) alike(k *boxKind, objects, round int, part string) {
 				break
 			}
 			if time.Now().After(deadline) {
-				w.Fatalf("seed %d, round %d, %s of %s (-source +target):\n%s%s\n%s\nschema %v", *boxSeed, round, part, name,
+				w.Fatalf("seed %d, round %d, %s of %s (-source +target):\n%s%s\n%s\nschema %v", k.seed, round, part, name,
 					cmp.Diff(source.Object[part], target.Object[part]), cmp.Diff(source.Object["metadata"], target.Object["metadata"]), source.GetAnnotations()[MessageAnnotation], k.schema)
 			}
 			time.Sleep(50 * time.Millisecond)
