@@ -161,7 +161,7 @@ func TestRealRefusals(t *testing.T) {
 	install(t, source)
 	install(t, target)
 	const objects, during, most = 5, 30 * time.Second, 10
-	const recovery = 15 * time.Second // after 30 s the fourth ask is due in five, and an API server is told within some
+	const recovery = 30 * time.Second // the next ask is due five seconds after these, and a busy API server learns of the end within some
 	each(t, rejections, func(t *testing.T, name string, c rejection) {
 		t.Helper()
 		id := strings.ReplaceAll(name, " ", "-")
