@@ -182,10 +182,15 @@ var facts = map[string]func(l ledge) any{
 }
 
 // begins is what a watch from a version begins with: an event, or that the version
-// is too old.
+// is too old. An API server that has just taken up another schema asks to be asked again.
 func (l ledge) begins(version string) string {
 	l.Helper()
-	w, err := l.client.Watch(l.Context(), metav1.ListOptions{ResourceVersion: version})
+	var w watch.Interface
+	var err error
+	until(l, func() bool {
+		w, err = l.client.Watch(l.Context(), metav1.ListOptions{ResourceVersion: version})
+		return !apierrors.IsTooManyRequests(err)
+	})
 	if err != nil {
 		return begun(err)
 	}
