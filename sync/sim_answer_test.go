@@ -233,7 +233,9 @@ func (r *refusal) meets(c *call) bool {
 // answered is the answer of a number to c, which perhaps was done.
 func (s *sim) answered(c *call, n int, done bool) error {
 	n %= len(simAnswers)
-	s.met[meeting{c.side, asked(c.request), n, done}]++
+	if simAnswers[n].Gives(c.request) {
+		s.met[meeting{c.side, asked(c.request), n, done}]++
+	}
 	return simAnswers[n].Err(c.request)
 }
 

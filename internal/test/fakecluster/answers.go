@@ -21,6 +21,9 @@ type Answer struct {
 	Err  func(Request) error
 }
 
+// Gives reports whether r is answered with an error of that kind, and not with another one in its place.
+func (a Answer) Gives(r Request) bool { return fates.Of(a.Err(r)) == a.Kind }
+
 // Answers are errors of each kind that a request can meet. A few are others where an API server
 // that gave them would lie, and a client can only believe it.
 func Answers() []Answer {
