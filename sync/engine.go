@@ -329,9 +329,15 @@ func (e *engine) targetView() *view.View {
 }
 
 func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
+	back := func() {
+		e.refused.Recovered()
+		if e.access != nil {
+			e.access.Refused.Recovered()
+		}
+	}
 	return view.New(view.Config{
 		Name: name, List: l, Stores: c.stores, Live: c.reader(e.sync.resource),
-		Back: e.recovered, Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
+		Back: back, Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
 	})
 }
 
@@ -384,9 +390,16 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 
 // relatedView watches originals or copies. Both lead to the names of originals.
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
+	moved := func(namespace string) {
+		r.remapped()
+		if e.access != nil {
+			e.access.Regain(namespace)
+		}
+		e.sync.notify()
+	}
 	return view.New(view.Config{
 		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
-		Back: r.refused.Recovered, Moved: func(namespace string) { r.remapped(); e.regained(namespace) }, Lost: e.lost, Doubt: e.guard.Doubt,
+		Back: r.refused.Recovered, Moved: moved, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {
 				r.queue.Add(k, o.Class(queue.Related))
@@ -421,22 +434,6 @@ func (e *engine) lost() {
 		e.access.Doubt()
 	}
 	e.sync.notify()
-}
-
-// regained follows related objects that can be read again.
-func (e *engine) regained(namespace string) {
-	if e.access != nil {
-		e.access.Regain(namespace)
-	}
-	e.sync.notify()
-}
-
-// recovered follows a side that can be read again.
-func (e *engine) recovered() {
-	e.refused.Recovered()
-	if e.access != nil {
-		e.access.Refused.Recovered()
-	}
 }
 
 // denied follows an answer that related objects of a source namespace may not be accessed.

@@ -28,7 +28,7 @@ func (s *Store) run(ctx context.Context) {
 	r.RunWithContext(logr.NewContext(ctx, quiet))
 	s.mu.Lock()
 	s.ended = true
-	s.count(false)
+	s.pauses.count(false)
 	s.mu.Unlock()
 	s.calls.Wait() // a reflector does not wait for its lists
 	s.share.Close()

@@ -52,8 +52,21 @@ type Pauses struct {
 	What   any           // is tried again, for Jitter
 	Crowd  *atomic.Int64 // how many an API server refuses, this one among them; nil for one alone
 
+	refused atomic.Bool // is one of the Crowd
+
 	mu  sync.Mutex
 	end chan struct{} // closed to end a pause; nil before there was one
+}
+
+// count follows whether an API server refuses what is tried.
+func (p *Pauses) count(refused bool) {
+	switch {
+	case p.refused.Swap(refused) == refused:
+	case refused:
+		p.Crowd.Add(1)
+	default:
+		p.Crowd.Add(-1)
+	}
 }
 
 // after is how long to wait after so many errors in a row, from 1.

@@ -67,7 +67,6 @@ type Store struct {
 	away    bool                                           // the API server may have been restored from a backup since they were listed or watched
 	synced  bool                                           // the objects have been listed completely
 	err     error                                          // why the objects may have changed unseen
-	refused bool                                           // is counted among those that the API server refuses
 	astray  int                                            // answers since the last watch that told the reflector to ask for something else
 	ended   bool                                           // no calls begin any more
 }
@@ -186,8 +185,8 @@ func (s *Store) note(err error) {
 	s.mu.Lock()
 	before := s.err
 	s.err = err
-	wasRefused := s.refused
-	s.count(err != nil && isRefusal(err))
+	wasRefused := s.pauses.refused.Load()
+	s.pauses.count(err != nil && isRefusal(err))
 	synced := s.synced
 	s.mu.Unlock()
 	if wasRefused && err == nil {
@@ -196,24 +195,6 @@ func (s *Store) note(err error) {
 	if (before == nil) != (err == nil) || fates.Of(before).Word() != fates.Of(err).Word() {
 		s.tell(synced && err == nil)
 	}
-}
-
-// count follows whether an API server refuses the store. It needs mu.
-func (s *Store) count(refused bool) {
-	switch {
-	case refused == s.refused:
-	case refused:
-		s.pauses.Crowd.Add(1)
-	default:
-		s.pauses.Crowd.Add(-1)
-	}
-	s.refused = refused
-}
-
-func (s *Store) isRefused() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.refused
 }
 
 func (s *Store) tell(known bool) { s.each(func(w Follower) { w.Turned(known) }) }

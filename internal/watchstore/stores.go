@@ -60,7 +60,7 @@ func (s *Stores) answered() {
 	n, due := s.refused.Load(), 2
 	s.crowd = n > few || s.crowd && n > 0
 	for _, f := range s.all {
-		if s.crowd && due > 0 && f.isRefused() {
+		if s.crowd && due > 0 && f.pauses.refused.Load() {
 			f.Wake()
 			due--
 		}

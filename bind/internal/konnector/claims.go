@@ -10,6 +10,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -123,12 +124,12 @@ const (
 
 // namespacesReady says whether objects have service namespaces. That an API server does not let the
 // konnector list namespaces is heard of nowhere else.
-func (p *pass) namespacesReady() v1alpha1.Condition {
-	if lack := p.record.lack; lack.what == unlistedNamespaces && time.Since(lack.since) >= unknownGrace {
+func namespacesReady(lack lack, namespaces *servicenamespace.Keeper) v1alpha1.Condition {
+	if lack.what == unlistedNamespaces && time.Since(lack.since) >= unknownGrace {
 		return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonInformerSyncTimeout,
 			"The namespaces of this cluster, or the APIServiceNamespaces of the tenant, cannot be listed; answers to claims are carried out once they can. The konnector's log says why.")
 	}
-	return p.session.namespaces.Ready()
+	return namespaces.Ready()
 }
 
 // judge looks up what it takes to judge the binding's claims.

@@ -258,6 +258,6 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	if p.record.lacks != "" {
 		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
 	}
-	p.mention(p.namespacesReady())
+	p.mention(namespacesReady(p.record.lack, p.session.namespaces))
 	return true, p.deletions(ctx, state)
 }
