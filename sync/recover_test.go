@@ -209,7 +209,7 @@ func TestCollectingIsHeldAfterARestore(t *testing.T) {
 
 // The target's cluster is replaced by an empty one, and the sources are synced there. Of those whose
 // status says that they had a target ten get one, empty, and the others once they are released;
-// those that never had one are not held.
+// the ones that never had one are not held.
 func TestTargetClusterIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, limit = 14, 10

@@ -432,7 +432,7 @@ func (k *konnector) unread() bool {
 }
 
 // asItIs lets a minute pass in which all lasts that goes wrong, and each request and event that gets
-// through does so. I18: what is not in step then is told. Left out is what answers nothing at all, what
+// through does so. I18: a source that is not in step then is told. Left out is what answers nothing at all, what
 // is fought over for the whole minute, and an empty list, which cannot be told from a true one.
 func (s *sim) asItIs() {
 	if s.silence != [2]bool{} || s.plan.has("old konnector beside new", "empty list") {

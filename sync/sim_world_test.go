@@ -769,7 +769,7 @@ const (
 	mostListed = 36
 )
 
-// rests checks that what is not in step, and told, costs little: I19.
+// rests checks that an object that is not in step, and told, costs little: I19.
 func (s *sim) rests() {
 	for _, asks := range slices.Sorted(maps.Keys(s.asks)) {
 		words, most := strings.Fields(asks), mostAtRest

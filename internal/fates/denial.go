@@ -43,5 +43,5 @@ func (r reworded) Error() string { return r.said }
 // Unwrap is the error that it was.
 func (r reworded) Unwrap() error { return r.error }
 
-// Reworded returns an error that wraps err, and says what is said alone.
+// Reworded returns an error that wraps err, and whose text is said.
 func Reworded(err error, said string) error { return reworded{err, said} }

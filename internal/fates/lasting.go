@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lasting is how long calls fail before people are told of what is no refusal.
+// lasting is how long calls fail before people are told of an answer that is no refusal.
 const lasting = 10 * time.Second
 
 type sinceKey struct{}

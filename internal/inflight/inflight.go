@@ -72,7 +72,7 @@ func (l *Limit) Wrap(config *rest.Config) {
 }
 
 // Once has each request of a client be sent once. Client-go sends what is answered with Retry-After
-// up to ten times more, below all who count and pace what is refused. A limit still hears what an API
+// up to ten times more, below all code that counts and paces refusals. A limit still hears what an API
 // server asks for if it is wrapped before.
 func Once(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })

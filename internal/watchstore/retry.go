@@ -58,7 +58,7 @@ type Pauses struct {
 	end chan struct{} // closed to end a pause; nil before there was one
 }
 
-// count follows whether an API server refuses what is tried.
+// count follows whether an API server refuses the request.
 func (p *Pauses) count(refused bool) {
 	switch {
 	case p.refused.Swap(refused) == refused:

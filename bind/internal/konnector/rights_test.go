@@ -17,7 +17,7 @@ import (
 )
 
 // TestLackIsPaced: rights that are missing, and a side that cannot be read, are looked at often for a
-// minute, while a person waits, and then ever more rarely; what is missing later begins anew.
+// minute, while a person waits, and then ever more rarely; a right that goes missing later begins anew.
 func TestLackIsPaced(t *testing.T) {
 	reviews := authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
 	for name, lacking := range map[string]func(w *claimWorld, rules *rulebook, lacks bool){

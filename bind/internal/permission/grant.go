@@ -72,7 +72,7 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 // covers all: with rights everywhere, the Sync sees to that.
 func (g *Grant) Covers(namespace string) bool { return g == nil || g.claimed.Covers(namespace) }
 
-// whyNot is err in the words of what the API server has against it, without those that all its
+// whyNot is err in the API server's own words, without the ones that all its
 // refusals begin with.
 func (g *Grant) whyNot(err error) error {
 	why, denial := fates.WhyDenied(err)

@@ -82,7 +82,7 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	return 0, nil // the event of the answer brings us back
 }
 
-// waits reports whether a request may be granted yet: what is missing may come for a while, and what
+// waits reports whether a request may be granted yet: a missing CRD may come for a while, and what
 // an API server cannot take now it may take any time.
 func waits(request *v1alpha1.APIServiceExportRequest, refused *tenant.RefusalError) bool {
 	return refused.Temporary && (refused.Lasts != nil || time.Since(request.CreationTimestamp.Time) < requestGrace)

@@ -75,7 +75,7 @@ func TestPassing(t *testing.T) {
 	})
 }
 
-// What is to be asked again after a while, as an API server says, is not asked before.
+// A request for which an API server names a pause is not made again before its end.
 func TestAskedToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLedger(&Budget{}, func(cache.ObjectName) {})

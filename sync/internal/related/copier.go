@@ -86,7 +86,7 @@ func (c *Copier) MadeBy(o metav1.Object) (ours, others bool) { return c.owners.m
 const (
 	maxSteps  = 8
 	waitPause = 5 * time.Second  // between looks at what is waited for
-	toldPause = 30 * time.Second // between looks at what is told, for which no API server is asked
+	toldPause = 30 * time.Second // between looks at a problem that is told, for which no API server is asked
 )
 
 // Reconcile brings the copy of the original called key a step further, and says when to
@@ -284,7 +284,7 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 }
 
 // errTaken says that what has the name of a copy is none. It is not watched, so that it is looked at
-// again as what is refused.
+// again at the pace of refusals.
 var errTaken = fmt.Errorf("the name of the copy is taken: %w", fates.ErrTerminal)
 
 // taken tells that the name of a copy is taken: the claims that refer to the original, and
