@@ -322,8 +322,9 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 }
 
 // isOrphan reports whether the target was made from a source of this name that is not there. One
-// that says so and has no fields of a Sync, as an object has none that was made from a manifest, is
-// told if there is no source at all, and never collected. One that others took our annotations off is
+// that says so and has no fields of a Sync, as an object has none that was made from a manifest, or
+// those of a source that went while it took the target over, is told if there is no source at all,
+// and never collected. One that others took our annotations off is
 // collected only if the watch has shown the end of the source that its field manager names.
 func (o *observer) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
@@ -335,7 +336,7 @@ func (o *observer) isOrphan(p *pair) bool {
 	left := p.made.Cluster == o.guard.SourceUID || p.source == nil && o.recovers(p)
 	managed := fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
 	p.state.target.managed = managed && (p.isMade || o.tombstones.Of(p.made.UID))
-	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && (managed || p.source == nil && fields.By(p.target, o.names.Applied) == nil)
+	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && (managed || p.source == nil && (fields.By(p.target, o.names.Applied) == nil || o.names.Maker(p.target) != ""))
 }
 
 // maker is the origin of a target whose annotations others have taken off, if a Sync of this
@@ -374,6 +375,8 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	}
 	if t.ours() {
 		t.content = o.compare(p, r)
+	} else if len(fields.Of(p.target, p.keeper).Emptied(p.intent.object, nil)) > 0 {
+		t.content = contentEmptyMap // of a target that is taken over
 	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.termination = terminating

@@ -395,3 +395,45 @@ func TestOrphanFromAManifest(t *testing.T) {
 		})
 	}
 }
+
+// I20: a target that says that it was made from a source which has gone, and whose fields are those of
+// the next one, which went while it took the target over, is told, and never collected.
+func TestHalfTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(1)
+		w.settle()
+		stop()
+		made, _ := OriginOf(w.targetOf("w0"))
+		before := origin{cluster: made.Cluster, uid: "gone", name: cache.NewObjectName(w.sourceNS, "w0")}
+		w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, SourceAnnotation, before.record(1, "")))
+		w.vanish("w0")
+		s, stop := w.sync(Options{Orphans: OrphanDelete})
+		defer stop()
+		time.Sleep(2 * time.Hour)
+		if w.targetOf("w0") == nil || s.Status().Orphans != 1 {
+			t.Errorf("target %v, %d orphans", w.targetOf("w0"), s.Status().Orphans)
+		}
+	})
+}
+
+// A target that is taken over from a source that had more is emptied where the new one has nothing.
+func TestTakenOverAndEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(1)
+		w.settle()
+		stop()
+		w.vanish("w0")
+		next := w.create(w.source, w.sourceNS, w.widget("w0", `{}`, ``))
+		defer w.run(Options{Conflict: ConflictAdopt})()
+		time.Sleep(time.Minute)
+		made, _ := OriginOf(w.targetOf("w0"))
+		spec, _ := field(w.targetOf("w0"), "spec").(map[string]any)
+		if made.UID != next.GetUID() || spec == nil || len(spec) > 0 || w.message("w0") != "" {
+			t.Errorf("made from %s, spec %v, message %q", made.UID, field(w.targetOf("w0"), "spec"), w.message("w0"))
+		}
+	})
+}

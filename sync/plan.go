@@ -103,6 +103,8 @@ func decide(s state) step {
 	case dst.relation == relationLegacy && !s.refusing(), dst.relation == relationPredecessor, dst.relation == relationOrphan:
 		return stepMigrate
 	// By policy what has the target's name becomes the target.
+	case !dst.ours() && dst.content == contentEmptyMap && s.heldByOthers == "":
+		return stepEmptyMap
 	case !dst.ours():
 		return stepForce
 	// A target that someone else deleted still has a status; once it has gone it is made anew.
