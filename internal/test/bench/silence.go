@@ -87,8 +87,11 @@ func (h *hush) compare(ctx context.Context, quiet batch) ([]figure, error) {
 	}
 	usual := ways{median([]float64{before.up, after.up}), median([]float64{before.down, after.down})}
 	figures := []figure{{"up alone, p99 ms", usual.up, goal{}}, {"down alone, p99 ms", usual.down, goal{}}}
-	for i, p99 := range []ways{first, second} {
-		beside := fmt.Sprintf(" beside a control plane that hangs, 10 kinds, %s change, p99 × alone", silentSizes[i])
+	for _, change := range []struct {
+		which string
+		p99   ways
+	}{{"first", first}, {"second", second}} {
+		beside, p99 := " beside a control plane that hangs, 10 kinds, "+change.which+" change, p99 × alone", change.p99
 		figures = append(figures, figure{"up" + beside, p99.up / usual.up, atMost(2)}, figure{"down" + beside, p99.down / usual.down, atMost(2)})
 	}
 	return figures, nil
