@@ -13,12 +13,10 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +28,7 @@ import (
 
 	"github.com/klutch-go/sdk/export"
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -390,7 +389,8 @@ func plantedFaults() []plantedFault {
 func TestPlantedFaults(t *testing.T) {
 	cluster.Long(t)
 	w, service, _ := newBehind(t)
-	status := w.app.command(t, "status")
+	plugin := buildPlugin(t)
+	status := plugin.on(t, w.app, "status")
 	for _, f := range plantedFaults() {
 		ok := t.Run(f.name, func(t *testing.T) {
 			x := strings.ToLower(strings.ReplaceAll(f.name, " ", "-"))
@@ -423,7 +423,7 @@ func TestPlantedFaults(t *testing.T) {
 				w.inTime(t, x, f.event, began)
 			}
 			if f.waits != "" {
-				w.waits(t, x, "Warning "+f.waits)
+				w.waits(t, plugin, x, "Warning "+f.waits)
 			}
 			f.heal(t, w, service, x)
 			if f.condition != "" {
@@ -453,17 +453,17 @@ func TestPlantedFaults(t *testing.T) {
 			return
 		}
 	}
-	t.Run("template without kind", templateWithoutKind)
+	t.Run("template without kind", func(t *testing.T) { templateWithoutKind(t, plugin) })
 }
 
 // waits makes a widget and edits the one that is there while no Sync runs: both are told, and kubectl
 // bind status lists them.
-func (w *world) waits(t *testing.T, name, event string) {
+func (w *world) waits(t *testing.T, plugin plugin, name, event string) {
 	t.Helper()
 	began := time.Now()
 	create(t, w, name)
 	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", name+"-old"), map[string]any{"spec": map[string]any{"size": int64(2)}})
-	list := w.app.command(t, "status", widgets)
+	list := plugin.on(t, w.app, "status", widgets)
 	for _, waiting := range []string{name, name + "-old"} {
 		w.hears(t, waiting, event)
 		w.inTime(t, waiting, event, began)
@@ -504,29 +504,24 @@ func (f plantedFault) status(status func(code int, words ...string) error) error
 	return status(3, f.told, "What to do about it: kubectl bind doctor")
 }
 
-// plugin is the program of kubectl bind, built once for all tests.
-var plugin = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "kubectl-bind")
-	if err != nil {
-		return "", err
-	}
-	program := filepath.Join(dir, "kubectl-bind")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return program, nil
-})
+// A plugin is the path of the program of kubectl bind.
+type plugin string
 
-// command returns kubectl bind ARGS as a program of its own: it is an error as long as that does not
-// end with a code, or does not say the words.
-func (s *side) command(t *testing.T, args ...string) func(code int, words ...string) error {
+func buildPlugin(t *testing.T) plugin {
 	t.Helper()
-	program, err := plugin()
-	if err != nil {
-		t.Fatal(err)
+	program := filepath.Join(tempdir.ForTest(t, "kubectl-bind"), "kubectl-bind")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
+	return plugin(program)
+}
+
+// on returns kubectl bind ARGS as a program of its own: it is an error as long as that does not
+// end with a code, or does not say the words.
+func (p plugin) on(t *testing.T, s *side, args ...string) func(code int, words ...string) error {
+	t.Helper()
 	return func(code int, words ...string) error {
-		cmd := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig", s.Kubeconfig())...)
+		cmd := exec.CommandContext(t.Context(), string(p), append(args, "--kubeconfig", s.Kubeconfig())...)
 		said, _ := cmd.CombinedOutput()                                              // with exit codes that are no mistakes
 		out := strings.ReplaceAll(string(said), " --kubeconfig="+s.Kubeconfig(), "") // which commands in hints have again
 		if cmd.ProcessState.ExitCode() != code || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(out, word) }) {
@@ -538,7 +533,7 @@ func (s *side) command(t *testing.T, args ...string) func(code int, words ...str
 
 // A template whose kind is not there is found by doctor, asked about the Control Plane Cluster, and
 // so is what else keeps it from being offered.
-func templateWithoutKind(t *testing.T) {
+func templateWithoutKind(t *testing.T, plugin plugin) {
 	platform := newSide(t, "platform")
 	platform.apply(t, slices.Collect(maps.Values(v1alpha1.CRDs()))...)
 	backend, err := export.New(platform.Config(), export.Options{})
@@ -554,7 +549,7 @@ func templateWithoutKind(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	doctor := platform.command(t, "doctor")
+	doctor := plugin.on(t, platform, "doctor")
 	platform.apply(t, object("klutch.anynines.com/v1alpha1", "APIServiceExportTemplate", "default", "widgets", map[string]any{
 		"spec": map[string]any{"apiServiceSelector": map[string]any{"group": "example.org", "resource": "widgets"}},
 	}))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -43,7 +44,7 @@ func TestAppClusterIsRestored(t *testing.T) {
 	w.app.apply(t, widget("team", "edited", written("old")), widget("team", "deleted", written("old")))
 	w.travelled(t, service, "edited")
 	w.travelled(t, service, "deleted")
-	backup := filepath.Join(t.TempDir(), "backup")
+	backup := filepath.Join(tempdir.ForTest(t, "backup"), "backup")
 	if err := w.app.Backup(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestControlPlaneIsRestored(t *testing.T) {
 	w.app.apply(t, object("v1", "Namespace", "", "team", nil), widget("team", "one", written("before")))
 	service := w.serveNamespace(t, "team", widgetRights)
 	w.travelled(t, service, "one")
-	backup := filepath.Join(t.TempDir(), "backup")
+	backup := filepath.Join(tempdir.ForTest(t, "backup"), "backup")
 	if err := w.controlPlane.Backup(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -144,7 +145,7 @@ func flags(app, control side, resource string) []string {
 
 func TestPrograms(t *testing.T) {
 	ada, bob, control := cluster.ForTest(t, "ada"), cluster.ForTest(t, "bob"), cluster.ForTest(t, "control")
-	programs := t.TempDir()
+	programs := tempdir.ForTest(t, "examples")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./mirror", "./tenants", "./adopt", "./observe", "./embed")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

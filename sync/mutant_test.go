@@ -24,6 +24,7 @@ import (
 
 	realcluster "github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -206,7 +207,7 @@ func plant(t *testing.T, mutants []mutant) (sources map[string]string) {
 // buildMutants builds the tests of this package over the mutated sources.
 func buildMutants(t *testing.T, sources map[string]string) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := tempdir.ForTest(t, "mutants")
 	overlay := map[string]string{}
 	here, err := filepath.Abs(".")
 	if err != nil {

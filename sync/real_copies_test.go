@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // A Control Plane Cluster that is restored from before the Secrets were made takes no
@@ -46,7 +47,7 @@ func TestRealRestoreBeforeSecrets(t *testing.T) {
 	for i := range n {
 		w.until("target exists", func() bool { return w.targetOf(name(i)) != nil })
 	}
-	backup := filepath.Join(t.TempDir(), "backup")
+	backup := filepath.Join(tempdir.ForTest(t, "backup"), "backup")
 	if err := control.Backup(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}

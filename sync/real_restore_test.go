@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // An App Cluster that is restored from a backup goes back in time, and from then on
@@ -30,7 +31,7 @@ func TestRealRestore(t *testing.T) {
 		w.create(source, "default", w.widget(name, `{"size":"small"}`, ``))
 		w.until("target exists", func() bool { return w.targetOf(name) != nil })
 	}
-	backup := filepath.Join(t.TempDir(), "backup")
+	backup := filepath.Join(tempdir.ForTest(t, "backup"), "backup")
 	if err := app.Backup(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 var atRest = flag.Duration("rest", 5*time.Second, "how long nothing may be written at rest")
@@ -29,12 +30,8 @@ func TestReadme(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs real clusters")
 	}
-	data, err := os.MkdirTemp("", "readme-") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(data) })
-	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr, Data: data}) // types the offers
+	data := tempdir.ForTest(t, "readme")                                                                            // t.TempDir is too long for a socket
+	s, err := stack.Start(t.Context(), stack.Options{Dir: tempdir.ForTest(t, "stack"), Log: os.Stderr, Data: data}) // types the offers
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)

@@ -20,15 +20,13 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/examples/catalog/automation"
 	"github.com/klutch-go/sdk/examples/catalog/engine"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // testServed goes through the sample claims with the servers that are installed, and the
 // clients that people use.
 func (w *world) testServed(t *testing.T) {
-	dir, err := os.MkdirTemp("", "served-") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tempdir.ForTest(t, "served") // t.TempDir is too long for a socket
 	engines, err := engine.Find(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +37,6 @@ func (w *world) testServed(t *testing.T) {
 		if err := engine.Stop(context.WithoutCancel(t.Context()), dir); err != nil {
 			t.Error(err)
 		}
-		_ = os.RemoveAll(dir)
 	})
 	a9s := func(kind string, spec fields) fields {
 		return with(spec, fields{"compositionRef": composition("a9s-" + kind)})

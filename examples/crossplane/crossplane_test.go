@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/crossplane"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -80,7 +81,7 @@ func TestCrossplane(t *testing.T) {
 
 func testWith(t *testing.T, p crossplane.Program) {
 	t.Helper()
-	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr})
+	s, err := stack.Start(t.Context(), stack.Options{Dir: tempdir.ForTest(t, "stack"), Log: os.Stderr})
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)

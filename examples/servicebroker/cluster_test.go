@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 var rest = flag.Duration("rest", 5*time.Second, "how long nothing may be written at rest")
@@ -36,7 +37,7 @@ type reader struct {
 // controller has the rights of its service account and no others.
 func TestReadme(t *testing.T) {
 	cluster.Long(t)
-	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr, Offer: "."})
+	s, err := stack.Start(t.Context(), stack.Options{Dir: tempdir.ForTest(t, "stack"), Log: os.Stderr, Offer: "."})
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)

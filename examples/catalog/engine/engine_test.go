@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 const (
@@ -82,16 +83,7 @@ func found(t *testing.T, dir, service string) Engine {
 // folder is one that another user may enter, and short enough for a socket.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "engine-") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
+	return tempdir.ForTest(t, "engine") // t.TempDir is too long for a socket
 }
 
 func check(t *testing.T, err error) {

@@ -148,7 +148,7 @@ func (o options) measure(ctx context.Context) (err error) {
 	b := &bench{options: o, begin: time.Now()}
 	b.Stack, err = stack.Start(ctx, stack.Options{Step: b.say, Log: os.Stderr, Backend: []string{"--max-objects-per-namespace=-1"}})
 	if b.Stack != nil {
-		defer func() { _ = b.Stop(); _ = os.RemoveAll(b.Dir) }()
+		defer func() { _, _ = b.Stop(), b.Remove() }()
 	}
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // Options say what cluster to start. The zero value is ready to use.
@@ -60,8 +62,7 @@ func prepare(bin string, opts Options) (*Cluster, error) {
 	}
 	var err error
 	if s.dir == "" {
-		s.temporary = true
-		s.dir, err = os.MkdirTemp("", "klutch-"+c.name+"-")
+		s.dir, s.remove, err = tempdir.Make(c.name)
 	} else {
 		s.dir, err = filepath.Abs(s.dir)
 	}
@@ -99,11 +100,10 @@ func (c *Cluster) choosePort(ctx context.Context) (err error) {
 // giveUp stops a cluster that did not become ready, says where its logs are, and removes what is of no more use.
 func (c *Cluster) giveUp() error {
 	c.servers.stop()
-	err := errors.New("logs are in " + filepath.Join(c.servers.dir, logsDir))
-	if !c.servers.temporary {
-		return err
+	if c.servers.remove == nil {
+		return errors.New("logs are in " + filepath.Join(c.servers.dir, logsDir))
 	}
-	return errors.Join(err, os.RemoveAll(filepath.Join(c.servers.dir, dataDir)))
+	return errors.Join(errors.New(c.keepLogs()), c.servers.remove())
 }
 
 // Name returns the name of the cluster, which is that of its kubeconfig's context.
@@ -124,10 +124,10 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	c.servers.stop()
-	if !c.servers.temporary {
+	if c.servers.remove == nil {
 		return nil
 	}
-	return os.RemoveAll(c.servers.dir)
+	return c.servers.remove()
 }
 
 // StopServer ends the API server as a crash would: connections break, new ones are refused, the data stays.
@@ -201,6 +201,19 @@ func (c *Cluster) SaveLogs(dir string) error {
 		return nil
 	}
 	return os.CopyFS(dir, os.DirFS(filepath.Join(c.servers.dir, logsDir)))
+}
+
+// keepLogs saves the logs where Stop does not remove them, for a day, and says where that is.
+func (c *Cluster) keepLogs() string {
+	dir, err := tempdir.Logs(c.name)
+	if err == nil {
+		err = c.SaveLogs(dir)
+	}
+	if err != nil {
+		_ = os.Remove(dir)
+		return "logs of cluster " + c.name + " are lost: " + err.Error()
+	}
+	return "logs of cluster " + c.name + " are in " + dir
 }
 
 func (c *Cluster) start(ctx context.Context) error {

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // TestMain skips the example in short mode, which it cannot do itself.
@@ -154,7 +155,7 @@ func TestCluster(t *testing.T) {
 func TestDirOutlivesCluster(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	opts := cluster.Options{Name: "kept", Dir: t.TempDir(), NoControllers: true, Log: os.Stderr}
+	opts := cluster.Options{Name: "kept", Dir: tempdir.ForTest(t, "cluster"), NoControllers: true, Log: os.Stderr}
 	for _, again := range []bool{false, true} {
 		c, err := cluster.Start(t.Context(), opts)
 		if err != nil {
@@ -180,7 +181,7 @@ func TestStartIsCancelled(t *testing.T) {
 	reason := errors.New("no longer wanted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
-	c, err := cluster.Start(ctx, cluster.Options{Dir: t.TempDir()})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: tempdir.ForTest(t, "cluster")})
 	if !errors.Is(err, reason) {
 		t.Errorf("got %v, %v; want error %q", c, err, reason)
 	}

@@ -39,16 +39,3 @@ func ForTest(tb testing.TB, name string) *Cluster {
 	})
 	return c
 }
-
-// keepLogs saves the logs where Stop does not remove them and says where that is.
-func (c *Cluster) keepLogs() string {
-	dir, err := os.MkdirTemp("", "klutch-"+c.name+"-logs-")
-	if err == nil {
-		err = c.SaveLogs(dir)
-	}
-	if err != nil {
-		_ = os.Remove(dir)
-		return "logs of cluster " + c.name + " are lost: " + err.Error()
-	}
-	return "logs of cluster " + c.name + " are in " + dir
-}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 const helperEnv = "KLUTCH_TEST_CLUSTER_DIR"
@@ -44,7 +46,7 @@ func TestServersEndWithTheirParent(t *testing.T) {
 		t.Skip("needs a real cluster")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelper$", "-test.v", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), helperEnv+"="+t.TempDir())
+	cmd.Env = append(os.Environ(), helperEnv+"="+tempdir.ForTest(t, "cluster"))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +96,7 @@ func runs(ctx context.Context, pid string) bool {
 func TestPortIsTaken(t *testing.T) {
 	t.Parallel()
 	c := ForTest(t, "first")
-	second, err := prepare(c.servers.bin, Options{Name: "second", Dir: t.TempDir()})
+	second, err := prepare(c.servers.bin, Options{Name: "second", Dir: tempdir.ForTest(t, "cluster")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +148,7 @@ func TestServerThatEndsAtItsStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told bytes.Buffer
-	c, err := prepare(bin, Options{Dir: t.TempDir(), NoControllers: true, Log: &told})
+	c, err := prepare(bin, Options{Dir: tempdir.ForTest(t, "cluster"), NoControllers: true, Log: &told})
 	if err != nil {
 		t.Fatal(err)
 	}

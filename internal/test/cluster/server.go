@@ -38,7 +38,7 @@ var (
 // servers are the processes of a cluster that we run.
 type servers struct {
 	bin, dir    string
-	temporary   bool // dir goes when the cluster does
+	remove      func() error // removes dir; nil if it outlives the cluster
 	port        int
 	controllers bool
 	told        io.Writer // of servers that ended at their start; may be nil

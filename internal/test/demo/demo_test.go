@@ -19,19 +19,16 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // folder is the temporary directory of this test's demo, which PostgreSQL's user may enter.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "demo-") //nolint:usetesting // t.TempDir is for this user alone
-	if err == nil {
-		err = os.Chmod(dir, 0o755) //nolint:gosec // as the system's own
-	}
-	if err != nil {
+	dir := tempdir.ForTest(t, "demo")
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // as the system's own
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -97,7 +94,7 @@ func inOrder(t *testing.T, story string, texts ...string) {
 // of the App Cluster's Secret, and these log in no longer once the binding is deleted.
 func TestShow(t *testing.T) {
 	engines(t)
-	if err := stack.Build(t.Context(), t.TempDir()); err != nil { // the show takes 90 s where all has been compiled before
+	if err := stack.Build(t.Context(), tempdir.ForTest(t, "programs")); err != nil { // the show takes 90 s where all has been compiled before
 		t.Fatal(err)
 	}
 	began := now(t)
@@ -136,7 +133,7 @@ func TestBrokenOff(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skip("processes are told of the death of their parent on Linux alone")
 	}
-	program := filepath.Join(t.TempDir(), "demo")
+	program := filepath.Join(tempdir.ForTest(t, "program"), "demo")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 func main() {
@@ -54,15 +55,11 @@ type demo struct {
 }
 
 func (d demo) run(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp("", "klutch-demo-")
+	data, remove, err := tempdir.Make("data") // the servers' user cannot enter the stack's
 	if err != nil {
 		return err
 	}
-	data, err := os.MkdirTemp("", "klutch-data-") // the servers' user cannot enter dir
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	engines, err := d.find(data)
 	if err != nil {
 		return err
@@ -75,13 +72,13 @@ func (d demo) run(ctx context.Context) (err error) {
 		p.title("Klutch: a page of text for an App Cluster, from a Control Plane Cluster. No containers.\n" +
 			"PostgreSQL is not installed, so that instances are pages of text in ConfigMaps; for databases: apt-get install postgresql")
 	}
-	options := stack.Options{Dir: dir, Step: p.step, Log: d.out}
+	options := stack.Options{Step: p.step, Log: d.out}
 	if served {
 		options.Data = data
 	}
 	s, err := stack.Start(ctx, options)
 	if s != nil {
-		defer func() { err = errors.Join(err, finish(p, s, dir, err)) }()
+		defer func() { err = errors.Join(err, finish(p, s, err)) }()
 	}
 	if err != nil {
 		return err
@@ -110,12 +107,11 @@ func stay(ctx context.Context, p *printer, s *stack.Stack) error {
 }
 
 // finish stops everything, and keeps the logs of a show that went wrong.
-func finish(p *printer, s *stack.Stack, dir string, shown error) error {
+func finish(p *printer, s *stack.Stack, shown error) error {
 	p.title("Cleaning up.")
 	err := s.Stop()
 	if shown != nil {
-		p.text("The logs are kept in %s", dir)
-		return err
+		p.text("%s", s.KeepLogs())
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(err, s.Remove())
 }

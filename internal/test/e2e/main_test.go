@@ -33,10 +33,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "skipped: all tests of this package need real clusters")
 		return
 	}
-	var dir string
+	var s *stack.Stack
 	var leaks []string
 	testenv.Setup(func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
-		s, err := stack.Start(ctx, stack.Options{Log: os.Stderr, Verbose: true})
+		var err error
+		s, err = stack.Start(ctx, stack.Options{Log: os.Stderr, Verbose: true})
 		ctx = context.WithValue(ctx, stackKey{}, s)
 		if err != nil {
 			return ctx, err
@@ -47,11 +48,9 @@ func TestMain(m *testing.M) {
 		return ctx, nil
 	})
 	testenv.Finish(func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
-		s, ok := ctx.Value(stackKey{}).(*stack.Stack)
-		if !ok || s == nil {
+		if s == nil {
 			return ctx, nil
 		}
-		dir = s.Dir
 		h, err := newHunt(ctx, s)
 		if err == nil {
 			err = h.everywhere(ctx)
@@ -67,10 +66,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "P9 after all tests:", strings.Join(leaks, "\n"))
 		code = max(code, 1)
 	}
-	if code == 0 {
-		_ = os.RemoveAll(dir)
-	} else {
-		fmt.Fprintln(os.Stderr, "logs of the stack are in", dir)
+	if s != nil {
+		if code != 0 {
+			fmt.Fprintln(os.Stderr, s.KeepLogs())
+		}
+		_ = s.Remove()
 	}
 	os.Exit(code)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -353,7 +354,7 @@ func install(t *testing.T) *installation {
 	if testing.Short() {
 		t.Skip("needs real clusters")
 	}
-	s, err := stack.Start(t.Context(), stack.Options{Log: os.Stderr, Dir: t.TempDir(), Backend: []string{
+	s, err := stack.Start(t.Context(), stack.Options{Log: os.Stderr, Dir: tempdir.ForTest(t, "stack"), Backend: []string{
 		"--allow-legacy-cli", fmt.Sprintf("--prefixed-apis=comets.%[1]s,comets.%[2]s%[1]s,gears.%[3]s,gears.%[2]s%[3]s", ours, byKlutch, their),
 	}})
 	t.Cleanup(func() {

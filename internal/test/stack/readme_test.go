@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -26,7 +27,7 @@ func TestChanged(t *testing.T) {
 
 // TestOfferedAgain: on clusters that stay, the next run finds the offers of the one before.
 func TestOfferedAgain(t *testing.T) {
-	s := &Stack{Control: cluster.ForTest(t, "control-plane"), Dir: t.TempDir()}
+	s := &Stack{Control: cluster.ForTest(t, "control-plane"), Dir: tempdir.ForTest(t, "stack")}
 	s.App = s.Control
 	var types []*unstructured.Unstructured
 	for _, crd := range v1alpha1.CRDs() {

@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -36,7 +40,7 @@ var (
 
 // Options of a Stack. The zero value works, in silence.
 type Options struct {
-	Dir  string            // for programs, logs and kubeconfigs; empty means a temporary one
+	Dir  string            // for programs, logs and kubeconfigs; empty means a temporary one, which Remove removes
 	Step func(what string) // called as each part comes up
 	Log  io.Writer         // gets the progress of a first build
 	// Verbose makes the programs say all that they can be asked to say.
@@ -65,6 +69,7 @@ type Stack struct {
 	issuerAddr   string
 	clientSecret string
 	stopIssuer   func()
+	remove       func() error // of Dir; nil if it is the caller's
 }
 
 // ServiceNamespace waits for the mirror, in the Control Plane Cluster, of a
@@ -119,6 +124,40 @@ func (s *Stack) Stop() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// KeepLogs copies all logs to where they stay for a day, and says where that is.
+func (s *Stack) KeepLogs() string {
+	dir, err := tempdir.Logs("stack")
+	if err == nil {
+		err = s.copyLogs(dir)
+	}
+	if err != nil {
+		return "logs of the stack are lost: " + err.Error()
+	}
+	return "logs of the stack are in " + dir
+}
+
+func (s *Stack) copyLogs(dir string) error {
+	var errs []error
+	for _, pattern := range []string{"*.log", filepath.Join("*", "logs", "*.log")} { // of the programs, and of the clusters' servers
+		paths, err := filepath.Glob(filepath.Join(s.Dir, pattern))
+		errs = append(errs, err)
+		for _, path := range paths {
+			name := strings.ReplaceAll(strings.TrimPrefix(path, s.Dir+string(filepath.Separator)), string(filepath.Separator), "-")
+			log, err := os.ReadFile(path)
+			errs = append(errs, err, os.WriteFile(filepath.Join(dir, name), log, 0o600))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Remove removes a temporary Dir. The Stack must have been stopped.
+func (s *Stack) Remove() error {
+	if s.remove == nil {
+		return nil
+	}
+	return s.remove()
 }
 
 func nested(u *unstructured.Unstructured, path ...string) string {

@@ -22,6 +22,7 @@ import (
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -31,14 +32,13 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Step == nil {
 		opts.Step = func(string) {}
 	}
-	if opts.Dir == "" {
-		dir, err := os.MkdirTemp("", "klutch-stack-")
-		if err != nil {
+	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}}
+	if s.Dir == "" {
+		var err error
+		if s.Dir, s.remove, err = tempdir.Make("stack"); err != nil {
 			return nil, err
 		}
-		opts.Dir = dir
 	}
-	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}}
 	for _, part := range []struct {
 		what string
 		do   func(context.Context) error

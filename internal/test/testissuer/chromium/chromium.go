@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 )
 
 // Options of a browser. The zero value works.
@@ -64,11 +66,11 @@ func (o Options) flags() []string {
 
 // launch starts the browser and sees to its end.
 func (p *Page) launch(program string, flags []string) error {
-	profile, err := os.MkdirTemp("", "klutch-chromium-")
+	profile, remove, err := tempdir.Make("chromium")
 	if err != nil {
 		return err
 	}
-	p.Cleanup(func() { _ = os.RemoveAll(profile) })
+	p.Cleanup(func() { _ = remove() })
 	commands, toBrowser, err := os.Pipe()
 	if err != nil {
 		return err
