@@ -105,6 +105,13 @@ const (
 	rare = 10 * time.Minute
 )
 
+// Of many that an API server refuses, each asks as rarely as makes one request in Share in all. Up
+// to Few are not many, since most causes are of one object: each of these is asked soon again.
+const (
+	Share = 2 * time.Second
+	Few   = 20
+)
+
 // A row of the table.
 type row struct {
 	fate    Fate

@@ -15,14 +15,12 @@ import (
 // Pauses between retries: they come soon, since users wait for the end of an outage. What an API
 // server refuses has more time, as package fates says; but nothing tells of each right that is
 // given back and each kind that is served again, so that it is asked once a minute. Where an API
-// server refuses more than twenty stores, such as one for each of many namespaces, each asks as rarely
-// as makes one request in two seconds in all, and one that is answered has two others asked.
+// server refuses more than a few stores, such as one for each of many namespaces, they share what they
+// ask, as package fates says, and one that is answered has two others asked.
 const (
 	First   = 100 * time.Millisecond
 	Last    = 2500 * time.Millisecond
-	Longest = 40 * time.Second
-	share   = 2 * time.Second
-	few     = int64(Longest / share)
+	Longest = fates.Few * fates.Share
 )
 
 // PauseAfter is how long to wait after so many errors in a row, from 1.
@@ -73,7 +71,7 @@ func (p *Pauses) count(refused bool) {
 func (p *Pauses) after(err error, attempt int) time.Duration {
 	pause := PauseAfter(err, attempt)
 	if p.Crowd != nil && isRefusal(err) {
-		pause = fates.Pause(attempt+1, max(min(fates.Of(err).Longest(), Longest), min(time.Duration(p.Crowd.Load())*share, fates.Forbidden.Longest())))
+		pause = fates.Pause(attempt+1, max(min(fates.Of(err).Longest(), Longest), min(time.Duration(p.Crowd.Load())*fates.Share, fates.Forbidden.Longest())))
 	}
 	return p.Jitter.of(pause, p.What, attempt)
 }

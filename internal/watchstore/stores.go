@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
@@ -58,7 +59,7 @@ func (s *Stores) answered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, due := s.refused.Load(), 2
-	s.crowd = n > few || s.crowd && n > 0
+	s.crowd = n > fates.Few || s.crowd && n > 0
 	for _, f := range s.all {
 		if s.crowd && due > 0 && f.pauses.refused.Load() {
 			f.Wake()

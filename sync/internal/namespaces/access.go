@@ -77,10 +77,6 @@ const Idle = 5 * time.Minute
 
 const waitPause = 5 * time.Second // between looks at what is waited for
 
-// An admission policy knows a kind half a minute after its CRD was made, which nothing tells of: where
-// no more than a few namespaces wait for access, pauses grow with what has passed, and not by doubling.
-const few = 20
-
 // NewAccess returns an Access whose work p does.
 func NewAccess(c Config, p *queue.Pool) *Access {
 	a := &Access{Config: c, namespaces: map[string]*state{}}
@@ -242,7 +238,9 @@ func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.
 	default:
 		r := a.Refused.Refused(cache.NewObjectName("", namespace), refusal.Access, refusal.Asked{Began: began}, why)
 		wait := r.Wait()
-		if a.Refused.Count(refusal.Access) <= few {
+		// An admission policy knows a kind half a minute after its CRD was made, which nothing tells of: where
+		// no more than a few namespaces wait for access, pauses grow with what has passed, and not by doubling.
+		if a.Refused.Count(refusal.Access) <= fates.Few {
 			wait = max(min(wait, max(waitPause, time.Since(r.Since)/3)), fates.Asked(why))
 		}
 		return wait, nil

@@ -60,8 +60,6 @@ const (
 	quick   = 200 * time.Millisecond // before the second ask for what may pass by itself
 	slow    = 5 * time.Second        // before the next ones, doubled each time
 	longest = 10 * time.Minute
-	share   = 2 * time.Second // between two asks of a Sync
-	few     = 20              // objects of which each is asked once more soon
 )
 
 // longestDetail keeps the words of others from filling our memory, in bytes.
@@ -126,7 +124,7 @@ func (r *Refusal) pause(objects int, share time.Duration) time.Duration {
 		return r.Kind.Pause(r.asked + 1)
 	case doubled < 0:
 		return quick
-	case r.asked == 0 && objects <= few:
+	case r.asked == 0 && objects <= fates.Few:
 		return slow
 	}
 	return max(min(slow<<min(doubled, 10), longest), time.Duration(objects)*share)
@@ -136,7 +134,7 @@ func (r *Refusal) pause(objects int, share time.Duration) time.Duration {
 type Budget struct{ crowds atomic.Int64 } // lines with more than a few members
 
 // share is the time between two asks of one line.
-func (b *Budget) share() time.Duration { return share * time.Duration(max(b.crowds.Load(), 1)) }
+func (b *Budget) share() time.Duration { return fates.Share * time.Duration(max(b.crowds.Load(), 1)) }
 
 // A Ledger is what is refused of all objects of a Sync. Create it with NewLedger.
 type Ledger struct {
@@ -215,7 +213,7 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	}
 	l.kinds[r.Kind].join(k, r)
 	objects := len(l.kinds[r.Kind].members)
-	if objects == few+1 {
+	if objects == fates.Few+1 {
 		l.budget.crowds.Add(1)
 	}
 	r.next = time.Now().Add(max(r.pause(objects, l.budget.share()), fates.Asked(err)))
@@ -260,7 +258,7 @@ func (l *Ledger) Recovered() {
 	var due []cache.ObjectName
 	for kind := range l.kinds {
 		if kind.Fate() == fates.Later {
-			due = append(due, l.due(kind, few)...)
+			due = append(due, l.due(kind, fates.Few)...)
 		}
 	}
 	l.mu.Unlock()
@@ -329,7 +327,7 @@ func (l *Ledger) drop(k key) *Refusal {
 	delete(l.refusals, k)
 	delete(l.kinds[r.Kind].members, k)
 	switch len(l.kinds[r.Kind].members) {
-	case few:
+	case fates.Few:
 		l.budget.crowds.Add(-1)
 	case 0:
 		delete(l.kinds, r.Kind)

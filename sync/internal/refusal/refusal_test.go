@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 var (
@@ -133,7 +135,7 @@ func playRefusals(t *testing.T, reasons []error, ledgers int) {
 		return n
 	}
 	requests(10 * time.Minute)
-	if n := requests(2 * time.Hour); n > 2*1800+few*len(reasons)*ledgers {
+	if n := requests(2 * time.Hour); n > 2*1800+fates.Few*len(reasons)*ledgers {
 		t.Errorf("%d requests in 2 hours", n)
 	}
 	if r := of(0).Refused(named(objects), Spec, Asked{"wish", 1, time.Now()}, errors.New("no answer")); r.Wait() > time.Second {
@@ -176,15 +178,15 @@ func TestRecovered(t *testing.T) {
 		if l.Forget(named(3)); l.Count(Access) != 0 {
 			t.Error("it is not forgotten")
 		}
-		for n := range 10 * few {
+		for n := range 10 * fates.Few {
 			l.Refused(named(n), Status, Asked{"wish", 1, time.Now()}, webhook)
 		}
 		clear(woken)
-		if l.Recovered(); len(woken) != few || !woken[named(0)] || woken[named(few)] {
-			t.Errorf("of a crowd %d are woken, want the first %d", len(woken), few)
+		if l.Recovered(); len(woken) != fates.Few || !woken[named(0)] || woken[named(fates.Few)] {
+			t.Errorf("of a crowd %d are woken, want the first %d", len(woken), fates.Few)
 		}
-		if l.Accepted(named(0), Status); len(woken) != few+2 {
-			t.Errorf("the first that is accepted wakes %d, want 2", len(woken)-few)
+		if l.Accepted(named(0), Status); len(woken) != fates.Few+2 {
+			t.Errorf("the first that is accepted wakes %d, want 2", len(woken)-fates.Few)
 		}
 	})
 }
