@@ -124,7 +124,7 @@ func (k Kind) row() row {
 		None:          {Done, CannotTake, 0},
 		Ended:         {Done, CannotTake, soon},
 		Superseded:    {Again, CannotTake, soon},
-		Exists:        {Again, CannotTake, slow},
+		Exists:        {Again, CannotTake, rare},
 		Conflict:      {Again, CannotTake, slow},
 		Replaced:      {Again, CannotTake, slow},
 		Expired:       {Again, CannotTake, slow},

@@ -294,9 +294,9 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 	u.SetKind("APIServiceNamespace")
 	u.SetName(namespace)
 	_, err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil && !fates.Is(err, fates.Exists) {
+	if err != nil {
 		if fates.IsTold(ctx, err) {
-			n.refuse(namespace, cluster.Explain(err))
+			n.refuse(namespace, whyNot(err))
 		}
 		return 0, fmt.Errorf("ask for a service namespace for %s: %w", namespace, err)
 	}
@@ -307,6 +307,16 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 		n.Freed(nil) // what was in the way of this one may have been in that of others
 	}
 	return askEvery, nil
+}
+
+// whyNot is why an APIServiceNamespace cannot be created. One that exists is there for the watch to
+// show, and may be a moment ahead of it.
+func whyNot(err error) string {
+	why := cluster.Explain(err)
+	if fates.Is(err, fates.Exists) {
+		why += ", but no watch shows it"
+	}
+	return why
 }
 
 // Freed asks again for one namespace that was refused, since a place in the quota came free: the tenant
