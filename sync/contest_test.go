@@ -361,6 +361,43 @@ func TestSecretsOutliveTargets(t *testing.T) {
 	}
 }
 
+// They do so also if the Secret is deleted with the source, and a watch shows that first.
+func TestSecretsOutliveTargetsOfAMoment(t *testing.T) {
+	for how, related := range map[string]Related{
+		"referred": {Resource: secrets, From: SourceSide, References: []string{"spec.backup"}}, "named": {Resource: secrets, From: SourceSide},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				defer b.sync(widgets, related)()
+				b.secret(b.source, b.sourceNS, "key", "a2V5")
+				b.claim(widgets, "Widget", "a")
+				b.claim(widgets, "Widget", "stays")
+				b.merge(b.source, b.sourceNS, "a", `{"spec":{"backup":"key"}}`)
+				b.until("the Secret went up", func() bool { return b.getSecret(b.target, b.targetNS, "key") != nil })
+				b.merge(b.target, b.targetNS, "a", `{"metadata":{"finalizers":["provider.example.org/backup"]}}`)
+				b.settle()
+				b.fakeSource.Lag(widgets, true)
+				b.delete(b.source, b.sourceNS, "a")
+				b.deleteSecret(b.source, b.sourceNS, "key")
+				time.Sleep(time.Minute)
+				if b.getSecret(b.target, b.targetNS, "key") == nil {
+					t.Error("the Secret has gone before it is known that the source is being deleted")
+				}
+				b.fakeSource.Lag(widgets, false)
+				time.Sleep(time.Hour)
+				if b.targetOf("a") == nil || b.getSecret(b.target, b.targetNS, "key") == nil {
+					t.Error("the Secret has gone before the target")
+				}
+				b.merge(b.target, b.targetNS, "a", `{"metadata":{"finalizers":null}}`)
+				b.until("all is gone", func() bool {
+					return b.targetOf("a") == nil && b.get(b.source, b.sourceNS, "a") == nil && b.getSecret(b.target, b.targetNS, "key") == nil
+				})
+			})
+		})
+	}
+}
+
 // Who changes a status back each time is named.
 func TestStatusRivalsAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

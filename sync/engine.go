@@ -70,6 +70,7 @@ func newEngine(s *Sync) *engine {
 	}
 	e.deleted = tombstone.New(e.opts.Finalizer, s.from.reads.Resource(s.resource))
 	e.counts = namespaces.NewCounts(e.write.Sources, e.firstOrLast)
+	e.counts.Leaves = func(source metav1.Object) bool { return leavingWith(e.opts.Finalizer)(source) != nil }
 	e.counts.Space = s.from.reader(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	if table := e.opts.RelatedMapper; table != nil {
 		e.counts.Everywhere = func(namespace string) bool { _, ok := table.Of(namespace); return ok }

@@ -5,6 +5,7 @@ package namespaces
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ type Counts struct {
 
 	// Space reads a namespace of the sources live; nil if there is none.
 	Space func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error)
+	// Leaves reports whether a source is being deleted and its target has not gone.
+	Leaves func(source metav1.Object) bool
 
 	mu     sync.RWMutex
 	counts map[string]int
@@ -81,15 +84,32 @@ func (c *Counts) count(namespace string, came bool) bool {
 
 // Deserted confirms live that there is no source in namespace.
 func (c *Counts) Deserted(ctx context.Context, namespace string) (bool, error) {
+	list, err := c.list(ctx, namespace, 1)
+	return len(list) == 0 && err == nil, err
+}
+
+// Leaving looks live for a source of a namespace, the one of a name if that is given, that is being
+// deleted and whose target has not gone.
+func (c *Counts) Leaving(ctx context.Context, name cache.ObjectName) (bool, error) {
+	if name.Name != "" {
+		obj, err := c.Live(ctx, name)
+		return obj != nil && c.Leaves(obj), err
+	}
+	list, err := c.list(ctx, name.Namespace, 0)
+	return slices.ContainsFunc(list, func(o unstructured.Unstructured) bool { return c.Leaves(&o) }), err
+}
+
+// list lists the sources that count in a namespace, so many at most if not 0.
+func (c *Counts) list(ctx context.Context, namespace string, most int64) ([]unstructured.Unstructured, error) {
 	in := namespace
 	if c.Everywhere != nil {
 		in = metav1.NamespaceAll
 	}
-	list, err := c.objects.Namespace(in).List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := c.objects.Namespace(in).List(ctx, metav1.ListOptions{Limit: most})
 	if err != nil {
-		return false, fmt.Errorf("look for sources in namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("look for sources in namespace %s: %w", namespace, err)
 	}
-	return len(list.Items) == 0, nil
+	return list.Items, nil
 }
 
 // Ending confirms live that namespace is being deleted, and the sources in it. Where namespaces

@@ -75,6 +75,8 @@ type Sources interface {
 	In(namespace string) bool
 	Deserted(ctx context.Context, namespace string) (bool, error)
 	Ending(ctx context.Context, namespace string) (bool, error)
+	// Leaving looks live for one in a namespace, or of a name, that is being deleted and whose target has not gone.
+	Leaving(ctx context.Context, name cache.ObjectName) (bool, error)
 	Get(name cache.ObjectName) (obj metav1.Object, known bool)
 	Live(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error)
 }

@@ -269,9 +269,12 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 		return true, nil
 	case StepVerify:
 		if r.verified, r.shared, err = c.verifier.verify(ctx, p); r.verified {
-			err = c.engine.Confirm(ctx) // what is gone there may be where it was
-			r.verified = err == nil
+			r.read, err = c.verifier.read(ctx, p)
 		}
+		if r.verified && err == nil {
+			err = c.engine.Confirm(ctx) // what is gone there may be where it was
+		}
+		r.verified = r.verified && err == nil
 		return !r.verified, err
 	case StepLeave:
 		*r = record{pace: r.pace, contest: r.contest}

@@ -38,8 +38,8 @@ func (o *observer) observe(key cache.ObjectName, r *record) (*pair, bool) {
 	current := (p.taken || watchstore.Newer(r.copy, version)) && !watchstore.Newer(version, r.copy)
 	p.settled = !r.stays && unchanged && current
 	p.stays = r.stays && unchanged && !p.taken
-	p.verified, p.shared = r.verified, r.shared
-	r.verified, r.shared = false, false
+	p.verified, p.shared, p.read = r.verified, r.shared, p.read || r.read
+	r.verified, r.shared, r.read = false, false, false
 	return p, true
 }
 

@@ -18,6 +18,7 @@ type record struct {
 	original, copy string          // versions that were found, or made, to be the same
 	verified       bool            // that the copy has lost its reason has been confirmed live
 	shared         bool            // and that another Sync still wants it
+	read           bool            // but a target reads it still, as was seen live
 	stays          bool            // the original is of a type that does not travel
 	held           bool            // its deletion waits for a release
 	problem        string

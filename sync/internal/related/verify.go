@@ -55,6 +55,16 @@ func (v verifier) ending(ctx context.Context, p *pair) (bool, error) {
 	return v.filter.Sources.Ending(ctx, p.from.Name.Namespace)
 }
 
+// read confirms live that a target needs the copy still: a watch may show later that its source is
+// being deleted than that the original is gone.
+func (v verifier) read(ctx context.Context, p *pair) (bool, error) {
+	if v.filter.FromTarget || !v.filter.Sources.In(p.from.Name.Namespace) {
+		return false, nil
+	}
+	claim, _ := v.owners.claim(p)
+	return v.filter.Sources.Leaving(ctx, claim)
+}
+
 // madeBy is that of the owners, of the copy as it is live.
 func (v verifier) madeBy(ctx context.Context, p *pair) (ours, others bool, err error) {
 	live, err := v.Copies.metadata(ctx, p.name)
