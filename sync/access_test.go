@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	gosync "sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/namespaces"
 )
@@ -27,6 +30,8 @@ type doorkeeper struct {
 	said   []string        // what it was asked, once in a row
 	strays []string        // requests that would have been refused
 	unreal map[string]bool // namespaces whose access it gives, and which it has not
+	keeps  error           // why it takes no access back
+	broken error           // what an API server answers to lists and watches
 }
 
 func (d *doorkeeper) access(_ context.Context, namespace string, wanted bool) (bool, error) {
@@ -39,6 +44,9 @@ func (d *doorkeeper) access(_ context.Context, namespace string, wanted bool) (b
 	if err := d.closed[namespace]; err != nil && wanted {
 		return false, err
 	}
+	if !wanted && d.keeps != nil {
+		return false, d.keeps
+	}
 	d.open[namespace] = wanted && !d.unreal[namespace]
 	return wanted, nil
 }
@@ -46,7 +54,11 @@ func (d *doorkeeper) access(_ context.Context, namespace string, wanted bool) (b
 // admit refuses requests on Secrets of the source as RBAC does.
 func (d *doorkeeper) admit(_ context.Context, r fakecluster.Request, do func() error) error {
 	d.mu.Lock()
-	open := d.open[r.Object.Namespace]
+	open, broken := d.open[r.Object.Namespace], d.broken
+	if r.Resource == secrets && (r.Verb == "list" || r.Verb == "watch") && broken != nil {
+		d.mu.Unlock()
+		return broken
+	}
 	if r.Resource == secrets && !open {
 		d.strays = append(d.strays, r.Verb+" "+r.Object.String())
 	}
@@ -68,6 +80,13 @@ func (d *doorkeeper) hollow(namespace string, unreal bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.unreal[namespace], d.open[namespace] = unreal, d.open[namespace] || !unreal && d.closed[namespace] == nil
+}
+
+// fail has API servers fail to list, and itself to take access back.
+func (d *doorkeeper) fail(lists, keeps error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken, d.keeps = lists, keeps
 }
 
 // asksIn is how often it is asked while that passes.
@@ -204,6 +223,69 @@ func TestP32AccessIsGivenBack(t *testing.T) {
 		}
 		if len(d.strays) != 0 {
 			t.Errorf("requests without access: %q", d.strays)
+		}
+	})
+}
+
+// P32: access that cannot be given back is ever more rarely tried to be, and what comes meanwhile has it.
+func TestP32AccessThatStays(t *testing.T) {
+	for why, err := range map[string]error{"no answer": errors.New("no answer"), "not admitted": forbidden(fakecluster.Request{}), "cannot be mended": fates.ErrTerminal} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				d := &doorkeeper{open: map[string]bool{}}
+				_, stop := b.admitted(d, handedOut)
+				defer stop()
+				come := func() {
+					b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
+					b.claim(widgets, "Widget", "a")
+					b.names(widgets, "a", `"creds"`)
+					if b.copied("creds") == nil {
+						t.Error("no copy")
+					}
+				}
+				leave := func() {
+					b.delete(b.source, b.sourceNS, "a")
+					b.deleteSecret(b.target, b.targetNS, "creds")
+				}
+				come()
+				d.fail(nil, err)
+				leave()
+				time.Sleep(2*namespaces.Idle + time.Minute)
+				if n := d.asksIn(time.Hour); n < 1 || n > 60 { // two after each list of a fake that sends no bookmarks
+					t.Errorf("access was given back %d times in an hour", n)
+				}
+				come()
+				leave()
+				d.fail(nil, nil)
+				time.Sleep(time.Hour)
+				if d.mu.Lock(); d.open[b.sourceNS] {
+					t.Error("access was not given back")
+				}
+				d.mu.Unlock()
+				come()
+			})
+		})
+	}
+}
+
+// I18: where access was given, and an API server fails all the same, that is told.
+func TestI18AccessThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &doorkeeper{open: map[string]bool{}}
+		s, stop := b.admitted(d, handedOut)
+		defer stop()
+		d.fail(apierrors.NewInternalError(errors.New("etcdserver: no leader")), nil)
+		b.claim(widgets, "Widget", "a")
+		time.Sleep(time.Minute)
+		if why := s.Status().Unreadable[b.sourceNS]; !strings.Contains(why, "no leader") {
+			t.Errorf("told %q", why)
+		}
+		d.fail(nil, nil)
+		time.Sleep(time.Minute)
+		if st := s.Status(); len(st.Unreadable) != 0 || st.Err != nil {
+			t.Errorf("told %+v", st)
 		}
 	})
 }

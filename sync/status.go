@@ -29,7 +29,7 @@ type Status struct {
 	Err error
 
 	// Unreadable are the namespaces of the source whose related objects wait for
-	// access, and why: see Options.RelatedAccess. All else goes on.
+	// access, or cannot be read with it, and why: see Options.RelatedAccess. All else goes on.
 	Unreadable map[string]string
 
 	// Objects is the number of source objects known.

@@ -13,6 +13,7 @@ package namespaces
 import (
 	"cmp"
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -70,6 +71,7 @@ type state struct {
 	tried   int       // in vain, in a row
 	problem string    // why there is no access; empty if there is, or none is needed
 	idle    time.Time // since when it holds neither bound objects nor copies; zero if it does
+	leaving bool      // access was to be given back, and could not
 }
 
 // Idle is how long a namespace stays open that has neither bound objects nor copies.
@@ -157,14 +159,17 @@ func (a *Access) views() []*view.View {
 func (a *Access) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	namespace := key.Name
 	s, used := a.of(namespace), a.Sources.In(namespace)
+	why, lost := a.unreadable(namespace)
 	switch {
+	case !used && s.leaving:
+		return a.leave(ctx, namespace)
 	case !a.Allowed(namespace), !used && !s.open && s.tried > 0:
 		a.forget(namespace)
 		return 0, nil
 	case !s.open:
 		return a.enter(ctx, namespace, nil)
-	case a.unreadable(namespace) != nil:
-		return a.enter(ctx, namespace, a.unreadable(namespace))
+	case lost:
+		return a.enter(ctx, namespace, why)
 	}
 	copies, known := true, true
 	if !used {
@@ -222,7 +227,7 @@ func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.
 		}
 	}
 	s := a.note(namespace, func(s *state) {
-		s.open, s.problem, s.tried = granted && err == nil, "", s.tried+1
+		s.open, s.problem, s.tried, s.leaving = granted && err == nil, "", s.tried+1, false
 		switch {
 		case used && err != nil:
 			s.problem = err.Error()
@@ -259,8 +264,10 @@ func (a *Access) leave(ctx context.Context, namespace string) (time.Duration, er
 	for _, v := range a.views() {
 		v.Remove(namespace)
 	}
+	began := time.Now()
 	if _, err := a.Grant(ctx, namespace, false); err != nil {
-		return 0, err
+		a.note(namespace, func(s *state) { s.open, s.leaving = false, true })
+		return a.Refused.Refused(cache.NewObjectName("", namespace), refusal.Access, refusal.Asked{Began: began}, err).Wait(), ctx.Err()
 	}
 	a.note(namespace, func(s *state) { *s = state{} })
 	a.forget(namespace)
@@ -288,25 +295,30 @@ func (a *Access) copies(namespace string) (some, known bool) {
 	return some, known
 }
 
-// unreadable is why the API server does not let related objects be read.
-func (a *Access) unreadable(namespace string) error {
+// unreadable is why related objects of a namespace are not read, and whether access may be lost.
+func (a *Access) unreadable(namespace string) (why error, lost bool) {
 	for _, v := range a.views() {
-		if p := v.Part(namespace); p != nil && fates.Is(p.Err(), fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved) {
-			return p.Err()
+		if p := v.Part(namespace); p != nil && p.Err() != nil && !lost {
+			why, lost = p.Err(), fates.Is(p.Err(), fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved)
 		}
 	}
-	return nil
+	return why, lost
 }
 
-// Problems are the namespaces whose related objects cannot be read, and why.
+// Problems are the namespaces whose related objects cannot be read, and why. That access is lost is
+// none before it was asked for anew.
 func (a *Access) Problems() map[string]string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	out := map[string]string{}
+	a.mu.Lock()
 	for namespace, s := range a.namespaces {
-		if s.problem != "" {
-			out[namespace] = s.problem
+		out[namespace] = s.problem
+	}
+	a.mu.Unlock()
+	for namespace, problem := range out {
+		if why, lost := a.unreadable(namespace); problem == "" && why != nil && !lost {
+			out[namespace] = why.Error()
 		}
 	}
+	maps.DeleteFunc(out, func(_, problem string) bool { return problem == "" })
 	return out
 }
