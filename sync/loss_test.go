@@ -355,10 +355,12 @@ func TestTargetIsHeld(t *testing.T) {
 func TestLossOverARestart(t *testing.T) {
 	for name, test := range map[string]struct {
 		plain bool
+		ahead bool                        // the clock of the source's cluster is, as sources are made
 		meant func(w *world, name string) // what happens to a source meanwhile
 		told  bool
 	}{
 		"lost":                           {told: true},
+		"lost, clock set back":           {told: true, ahead: true},
 		"lost, plain status":             {told: true, plain: true},
 		"status of the konnector before": {told: true, meant: func(w *world, name string) { w.statusBy("konnector", name) }},
 		"bound anew": {meant: func(w *world, name string) {
@@ -382,7 +384,11 @@ func TestLossOverARestart(t *testing.T) {
 					}
 				}
 				stop := w.run(Options{})
+				if test.ahead {
+					w.fakeSource.Skew(time.Hour)
+				}
 				w.createMany(3)
+				w.fakeSource.Skew(0)
 				for i := range 3 {
 					w.merge(w.target, w.targetNS, fmt.Sprint("w", i), `{"status":{"phase":"Ready"}}`, sub...)
 				}

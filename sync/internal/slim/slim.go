@@ -57,7 +57,7 @@ func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 	}
 	for e := range fields.Entries(source) {
 		_, status := e.Fields["f:status"]
-		if status && (e.Manager == n.StatusManager() || n.Domain == names.Klutch+"/" && legacy.WroteStatus(e)) && !e.Before(source) && ok {
+		if status && (e.Manager == n.StatusManager() || n.Domain == names.Klutch+"/" && legacy.WroteStatus(e)) && given(e, source) && ok {
 			meta[servedStatus] = true
 		}
 	}
@@ -66,8 +66,14 @@ func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 	}
 }
 
+// given reports whether the writer of a status gave it to source itself. What a copy brings along is older
+// than the copy, as clocks have it, and of a status that is a subresource a copy does not bring the fields.
+func given(e fields.Entry, source *unstructured.Unstructured) bool {
+	return !e.Before(source) || e.Subresource == "status" && e.Fields.Present(source.Object)
+}
+
 // Served reports whether a source has a status that the Sync, or the legacy konnector before it,
-// gave it: there was a target of it. What a copy brings along is older than the copy.
+// gave it: there was a target of it.
 func Served(source *unstructured.Unstructured) bool {
 	served, _, _ := unstructured.NestedBool(source.Object, "metadata", servedStatus)
 	return served
