@@ -6,6 +6,7 @@ package sync
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
@@ -52,6 +54,7 @@ func requests(tb testing.TB, config *rest.Config) (*Cluster, *atomic.Int64) {
 type refusing struct {
 	*world
 	name string
+	set  *Set
 }
 
 func (w *refusing) install(d dynamic.Interface, gvr schema.GroupVersionResource, namespace, manifest string) {
@@ -104,7 +107,10 @@ func (w *refusing) noPolicy(d dynamic.Interface) {
 // A rejection is a reason for which API servers do not take an object, and how it begins and ends.
 type rejection struct {
 	begin, end func(w *refusing)
-	told       []string // in the message on the source
+	told       []string      // in the message on the source
+	spec       string        // of the objects; empty means a small one
+	apart      bool          // the target has a cluster of its own
+	within     time.Duration // all are in step after the end; 0 means half a minute
 }
 
 var rejections = map[string]rejection{
@@ -143,6 +149,39 @@ var rejections = map[string]rejection{
 		end:   func(w *refusing) { w.noPolicy(w.target) },
 		told:  []string{"the policy says no"},
 	},
+	"typed-patch": { // the target's schema has another type, which API servers answer with 500
+		begin: func(w *refusing) { w.namespace(w.target, w.targetNS) },
+		end: func(w *refusing) {
+			for i := range refusedObjects {
+				w.merge(w.source, w.sourceNS, fmt.Sprint("w", i), `{"spec":{"late":"3"}}`)
+			}
+		},
+		told: []string{string(ReasonRefused), ".spec.late"},
+		spec: `{"size":"small","late":3}`,
+	},
+	"too-large": { // for etcd, once a policy of the target has doubled it
+		begin: func(w *refusing) { w.namespace(w.target, w.targetNS); w.doubling(w.target, w.targetNS) },
+		end: func(w *refusing) {
+			w.remove(w.target, admission("mutatingadmissionpolicybindings"), "")
+			w.remove(w.target, admission("mutatingadmissionpolicies"), "")
+		},
+		told: []string{string(ReasonRefused), "too large"},
+		spec: `{"size":"small","late":"` + strings.Repeat("x", 800<<10) + `"}`,
+	},
+	"kind-gone": {
+		begin: func(w *refusing) {
+			w.namespace(w.target, w.targetNS)
+			w.until("the kind is known", func() bool { st, _ := w.set.State("s"); return st.Synced })
+			w.deleteKind()
+			w.until("the kind is gone", func() bool {
+				_, err := w.target.Resource(widgets).Namespace(w.targetNS).List(w.Context(), metav1.ListOptions{})
+				return fates.Is(err, fates.Unserved)
+			})
+		},
+		end:   func(w *refusing) { install(w.TB, w.target) },
+		told:  []string{string(ReasonMissing)},
+		apart: true, within: time.Minute, // watches wait for up to 40 seconds, and half as long again
+	},
 	"policy of the source": {
 		begin: func(w *refusing) {
 			w.namespace(w.target, w.targetNS)
@@ -152,29 +191,53 @@ var rejections = map[string]rejection{
 	},
 }
 
+// doubling has late be color, too, in the widgets of one namespace.
+func (w *refusing) doubling(d dynamic.Interface, namespace string) {
+	w.Helper()
+	w.install(d, admission("mutatingadmissionpolicies"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicy","metadata":{"name":%q},"spec":{
+		"reinvocationPolicy":"Never","matchConstraints":{"resourceRules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}]},
+		"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'add', path: '/spec/color', value: object.spec.late}]"}}]}}`, w.name))
+	w.install(d, admission("mutatingadmissionpolicybindings"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
+		"policyName":%q,"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}}}}}`, w.name, w.name, namespace))
+	w.refuses(d, namespace) // it has no late
+}
+
+// refusedObjects is how many objects are refused.
+const refusedObjects = 5
+
 // What an API server refuses is asked again, ever more rarely, and told; once the reason is
 // gone all objects come in step by themselves.
 func TestRealRefusals(t *testing.T) {
 	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
+	const untyped = `"late": {"x-kubernetes-int-or-string": true}`
+	if _, err := source.Resource(crds).Create(t.Context(), object(t, strings.Replace(widgetCRD, `"late": {"type": "string"}`, untyped, 1)), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	install(t, source)
 	install(t, target)
-	const objects, during, most = 5, 30 * time.Second, 10
-	const recovery = 30 * time.Second // the next ask is due five seconds after these, and a busy API server learns of the end within some
+	const objects, during, most = refusedObjects, 30 * time.Second, 10
+	const within = 30 * time.Second // the next ask is due five seconds after these, and a busy API server learns of the end within some
 	each(t, rejections, func(t *testing.T, name string, c rejection) {
 		t.Helper()
+		target, config := target, control.Config()
+		if c.apart {
+			config = cluster.ForTest(t, "apart").Config()
+			target = admin(t, config)
+			install(t, target)
+		}
 		id := strings.ReplaceAll(name, " ", "-")
 		w := &refusing{name: id, world: &world{TB: t, source: source, target: target, sourceNS: "refused-" + id, targetNS: "svc-refused-" + id}}
 		var asked [2]*atomic.Int64
 		var early atomic.Int64 // of which were in the first half
 		w.from, asked[0] = requests(t, app.Config())
-		w.to, asked[1] = requests(t, control.Config())
+		w.to, asked[1] = requests(t, config)
 		w.namespace(source, w.sourceNS)
+		w.set = w.put(id)
 		c.begin(w)
-		set := w.put(id)
 		for i := range objects {
-			w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
+			w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), cmp.Or(c.spec, `{"size":"small"}`), ``))
 		}
 		began := time.Now()
 		soon := time.AfterFunc(during/2, func() { early.Store(asked[0].Load() + asked[1].Load()) })
@@ -191,7 +254,7 @@ func TestRealRefusals(t *testing.T) {
 				return true
 			})
 		} else {
-			w.until("it is told", func() bool { st, _ := set.State("s"); return st.Err != nil })
+			w.until("it is told", func() bool { st, _ := w.set.State("s"); return st.Err != nil })
 		}
 		time.Sleep(during - time.Since(began))
 		n := asked[0].Load() + asked[1].Load()
@@ -211,7 +274,7 @@ func TestRealRefusals(t *testing.T) {
 			}
 			return true
 		})
-		if took := time.Since(mended); took > recovery {
+		if took := time.Since(mended); took > cmp.Or(c.within, within) {
 			t.Errorf("in step %v after the reason has gone", took)
 		}
 	})
