@@ -187,7 +187,9 @@ func (h *heartbeat) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
 // working API server, a look says so, once for all. If the control plane works but for what fn
 // asks for, the error is one that package queue paces.
 func (h *heartbeat) holding(fn controller.Func) controller.Func {
-	var failing sync.Map // of keys: how many looks had found all well when they began to fail
+	// Of keys: how many looks had found all well when they began to fail. Each is called again until a
+	// call meets a working API server, and goes then, also where what it names has gone.
+	var failing sync.Map
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 		switch now := h.snapshot(); {
 		case !now.looked:
