@@ -37,6 +37,9 @@ type deletionLog struct {
 // keepsLog has an incarnation of k begin with what the one before has kept.
 func (s *sim) keepsLog(k *konnector) klutchsync.DeletionLog {
 	return klutchsync.DeletionLog{Text: k.log.text, Save: func(_ context.Context, text string) error {
+		if err := s.answers(asksLog); err != nil {
+			return err
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		k.log = deletionLog{text, k.log.text, time.Now()}
@@ -102,7 +105,7 @@ func (s *sim) recent(all map[string]time.Time) (n int) {
 
 // copyDeleted checks the deletion of a copy: those of claims that stay are counted as targets are.
 func (m *model) copyDeleted(copied *unstructured.Unstructured) {
-	claim := m.now[sideSource][cache.NewObjectName(copied.GetNamespace(), annotation(copied, klutchsync.ReferrerAnnotation))]
+	claim := m.now[sideSource][m.sim.source(cache.NewObjectName(copied.GetNamespace(), annotation(copied, klutchsync.ReferrerAnnotation)))]
 	if claim == nil || claim.GetDeletionTimestamp() != nil || m.call == nil {
 		return
 	}
@@ -130,7 +133,7 @@ func (m *model) refers(source *unstructured.Unstructured, secret string) bool {
 		return false
 	}
 	referred, _, _ := unstructured.NestedString(target.Object, "status", "secret")
-	return referred == secret && m.secrets(sideTarget)[cache.NewObjectName(name.Namespace, secret)] != nil
+	return referred == secret && m.secrets(sideTarget, credsPrefix)[cache.NewObjectName(name.Namespace, secret)] != nil
 }
 
 func (m *model) isHeld(source *unstructured.Unstructured) bool {
@@ -162,7 +165,10 @@ func (m *model) noteHeld(source *unstructured.Unstructured) {
 // the copies that no target refers to.
 func (m *model) dying() map[string]bool {
 	out := map[string]bool{}
-	for name, copied := range m.secrets(sideSource) {
+	for _, copied := range m.secrets(sideTarget, keyPrefix) {
+		out[string(copied.GetUID())] = true
+	}
+	for name, copied := range m.secrets(sideSource, credsPrefix) {
 		claim := m.now[sideSource][cache.NewObjectName(name.Namespace, annotation(copied, klutchsync.ReferrerAnnotation))]
 		if claim != nil && !m.refers(claim, name.Name) {
 			out[string(copied.GetUID())] = true

@@ -491,7 +491,7 @@ func (m *model) final() string {
 	if problem := m.finalSecond(); problem != "" {
 		return problem
 	}
-	return m.finalCopies()
+	return cmp.Or(m.finalCopies(), m.finalKeys())
 }
 
 func (m *model) exists(uid string) bool {
@@ -576,6 +576,8 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonRefused
 	case p.has("schemas unreadable") && m.sim.narrow[sideSource] == "secret" && reportsSecret(target):
 		return klutchsync.ReasonStatus
+	case m.keyTaken(source):
+		return klutchsync.ReasonRelated
 	case m.sim.narrow[sideTarget] == "color" && has(source, "color"):
 		return klutchsync.ReasonFields
 	}
@@ -699,11 +701,11 @@ func statusDiffers(source, target *unstructured.Unstructured, unknown string) st
 
 // finalCopies says what is wrong with the copies of secrets.
 func (m *model) finalCopies() string {
-	if len(m.sim.plan.Related) == 0 {
+	if !m.sim.plan.related(klutchsync.TargetSide) {
 		return ""
 	}
-	copies := m.secrets(sideSource)
-	originals := m.secrets(sideTarget)
+	copies := m.secrets(sideSource, credsPrefix)
+	originals := m.secrets(sideTarget, credsPrefix)
 	for _, name := range sorted(originals) {
 		if problem := m.finalCopy(originals[name], copies); problem != "" {
 			return fmt.Sprintf("secret %s %s", name, problem)
@@ -765,11 +767,17 @@ func (m *model) inStep(source, target *unstructured.Unstructured) bool {
 	return m.reason(source, target) == "" && (target == nil || sourceUID(target) == string(source.GetUID()))
 }
 
-func (m *model) secrets(side int) map[cache.ObjectName]*unstructured.Unstructured {
+// credsPrefix begins the names of the credentials that a provider hands out.
+const credsPrefix = "creds-"
+
+// secrets are those of a side whose names begin so.
+func (m *model) secrets(side int, prefix string) map[cache.ObjectName]*unstructured.Unstructured {
 	out := map[cache.ObjectName]*unstructured.Unstructured{}
 	objects, _ := m.sim.clusters[side].Objects(simSecrets)
 	for _, o := range objects {
-		out[cache.MetaObjectToName(o)] = o
+		if strings.HasPrefix(o.GetName(), prefix) {
+			out[cache.MetaObjectToName(o)] = o
+		}
 	}
 	return out
 }

@@ -130,7 +130,9 @@ type refusal struct {
 	side   int
 	after  bool // writes are done all the same
 	begun  bool
-	spared cache.ObjectName  // the source that all goes well with; none if the scope is not one of objects
+	spared cache.ObjectName // the source that all goes well with; none if the scope is not one of objects
+	since  time.Time
+	first  map[string]int    // what was asked, how often in the first 20 minutes
 	lately map[string][2]int // what was asked, how often it met the refusal and how often in all
 	lists  int               // of late, that went well
 }
@@ -191,12 +193,7 @@ func (p *simPlan) enable() {
 	default:
 		return
 	}
-	p.traits = append(p.traits, trait)
-	for _, t := range traits() {
-		if t.kind == trait {
-			t.set(p)
-		}
-	}
+	p.gain(trait)
 }
 
 // provoke has konnectors ask what is refused.
@@ -216,6 +213,7 @@ func (s *sim) provoke(r *refusal) {
 		s.expireAll()
 	case "copies":
 		_ = s.users[sideTarget].Resource(simSecrets).Namespace(s.at(sideTarget, oldThing.Namespace)).Delete(s.ctx, "creds-"+oldThing.Name, metav1.DeleteOptions{})
+		s.forgetKey(oldThing)
 	}
 	doCreate(s, op{name: newThing})
 	_ = s.things(sideSource, oldThing.Namespace).Delete(s.ctx, oldThing.Name, metav1.DeleteOptions{})
@@ -227,7 +225,7 @@ var oldThing, newThing = cache.NewObjectName("a", "old"), cache.NewObjectName("a
 // meets reports whether c meets the refusal.
 func (r *refusal) meets(c *call) bool {
 	of := c.request.Object.Name
-	return c.side == r.side && r.holds(c.request) && (r.spared.Name == "" || of != r.spared.Name && of != "creds-"+r.spared.Name)
+	return c.side == r.side && r.holds(c.request) && (r.spared.Name == "" || of != r.spared.Name && of != "creds-"+r.spared.Name && of != keyPrefix+r.spared.Name)
 }
 
 // answered is the answer of a number to c, which perhaps was done.
@@ -269,6 +267,9 @@ func (r *refusal) lasts(s *sim, c *call) error {
 		return nil
 	}
 	n, meets := r.lately[c.String()], r.meets(c)
+	if time.Since(r.since) < refusedLate {
+		r.first[c.String()]++
+	}
 	if n[1]++; meets {
 		n[0]++
 	} else if c.request.Verb == "list" {
@@ -311,7 +312,7 @@ func (s *sim) endure() *violation {
 		r.spared = s.healthy()
 	}
 	s.note("%s: %v to %s for an hour", sideName(r.side), r.Err(fakecluster.Request{}), r.name)
-	r.begun, r.lately = true, map[string][2]int{}
+	r.begun, r.since, r.first, r.lately = true, time.Now(), map[string]int{}, map[string][2]int{}
 	s.provoke(r)
 	s.pass(toldWithin)
 	if broken := s.told18(); broken != nil {
@@ -322,6 +323,7 @@ func (s *sim) endure() *violation {
 	r.lists = 0
 	s.pass(refusedLate)
 	s.costs(r)
+	s.dwindles(r)
 	s.spares(r)
 	if r.begun = false; r.Kind == fates.Contested {
 		s.letGo()
@@ -329,10 +331,13 @@ func (s *sim) endure() *violation {
 	return s.model.broken
 }
 
-// busy has a provider write a credential, a status that refers to it, and what its own.
+// busy has a provider write a credential, a status that refers to it, and what its own, and a user a Secret.
 func (s *sim) busy(o op) {
-	if len(s.plan.Related) > 0 {
+	if s.plan.related(klutchsync.TargetSide) {
 		doSecret(s, op{name: o.name, n: s.token})
+	}
+	if s.plan.related(klutchsync.SourceSide) {
+		doKey(s, op{name: o.name, n: s.token})
 	}
 	doStatus(s, op{name: o.name, n: len(s.plan.Related)})
 }
@@ -347,6 +352,53 @@ func (s *sim) healthy() cache.ObjectName {
 	return cache.ObjectName{}
 }
 
+// views are at most so many watches of Secrets of one side and namespace that ask alike: originals, copies,
+// and each in two namespaces where access is given by those.
+func (p simPlan) views() int {
+	n := max(len(p.Related), 1)
+	if p.has(accessByNamespace) {
+		n *= 2
+	}
+	return n
+}
+
+// dwindles checks that what is asked in the last 20 minutes of an hour is asked less than in the first ones,
+// half as often where no pause is at its longest by then, by object and in all: I19.
+func (s *sim) dwindles(r *refusal) {
+	first, last := map[string]int{}, map[string]int{}
+	slack := mostAfter * (1 + r.lists)
+	identifies := func(asks string) bool { // at a pace of its own, and for others that ask for something else
+		return strings.Contains(asks, " get namespaces ") || strings.Contains(asks, " get customresourcedefinitions ")
+	}
+	for asks, n := range r.first {
+		if !identifies(asks) {
+			first[asks[:2]] += n
+		}
+	}
+	for _, asks := range slices.Sorted(maps.Keys(r.lately)) {
+		if identifies(asks) {
+			continue
+		}
+		n, words := r.lately[asks][1], strings.Fields(asks)
+		last[asks[:2]] += n
+		most := r.first[asks] / 2
+		switch level := r.first[asks] + r.first[asks]/16; {
+		case looks(words[2]), words[3] == "openapi":
+			most = level
+		case words[2] == "get":
+			most = max(most, mostBeside, min(level, int(refusedLate/r.Kind.Longest()))) // what is left to others is looked at once a minute
+		}
+		if n > most+slack {
+			s.model.breaks("I19", "%d times %s in the last %v of an hour of %v to %s, and %d times in the first", n, asks, refusedLate, r.Err(fakecluster.Request{}), r.name, r.first[asks])
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(last)) {
+		if most := first[k] + first[k]/16 + 10*slack; last[k] > most {
+			s.model.breaks("I19", "%d requests of %s in the last %v of an hour of %v to %s, and %d in the first", last[k], k, refusedLate, r.Err(fakecluster.Request{}), r.name, first[k])
+		}
+	}
+}
+
 // costs checks I19.
 func (s *sim) costs(r *refusal) {
 	sums := map[string]int{}
@@ -354,6 +406,9 @@ func (s *sim) costs(r *refusal) {
 		n := r.lately[asks]
 		words := strings.Fields(asks)
 		most, beside := mostRefused, mostBeside
+		if views := s.plan.views(); words[3] == "secrets" && looks(words[2]) {
+			n[0], n[1] = n[0]/views, n[1]/views
+		}
 		switch {
 		case looks(words[2]) && r.Kind.Longest() < 10*time.Second:
 			most, beside = mostSoon, mostSoon
@@ -419,6 +474,9 @@ func (p simPlan) contests() bool {
 // unread reports whether each konnector tells that it cannot read a side, or who the clusters are:
 // which objects have changed there is not known.
 func (s *sim) unread() bool {
+	if s.refusal == nil {
+		return false
+	}
 	holds := func(of schema.GroupVersionResource) bool {
 		return s.refusal.holds(fakecluster.Request{Verb: "watch", Resource: of})
 	}
@@ -440,6 +498,7 @@ func (s *sim) asItIs() {
 	}
 	s.note("a minute as it is")
 	s.lagging, s.hidden = map[string]int{}, nil
+	s.program.lasts(s.step)
 	for i := range s.windows {
 		if s.windows[i].until >= s.step {
 			s.windows[i].until = math.MaxInt
@@ -490,10 +549,10 @@ func (s *sim) told18() *violation {
 
 // toldOfCopies checks that each source is told as such whose credential has not come.
 func (s *sim) toldOfCopies() *violation {
-	if len(s.plan.Related) == 0 {
-		return nil
+	if s.toldOfKeys(); !s.plan.related(klutchsync.TargetSide) {
+		return s.model.broken
 	}
-	copies, originals := s.model.secrets(sideSource), s.model.secrets(sideTarget)
+	copies, originals := s.model.secrets(sideSource, credsPrefix), s.model.secrets(sideTarget, credsPrefix)
 	for _, name := range sorted(originals) {
 		s.mu.Lock()
 		source := s.ofSecret(originals[name])
@@ -502,16 +561,16 @@ func (s *sim) toldOfCopies() *violation {
 		if s.model.now[sideSource][source] == nil {
 			continue // there is nothing to tell it on
 		}
-		if problem := s.model.finalCopy(originals[name], copies); problem != "" && why == "" && !s.unread() && !s.untold(name) {
-			return s.broke("I18", "secret %s %s, and is not told after %v of %v", name, problem, toldWithin, s.refusal.Err(fakecluster.Request{}))
+		if problem := s.model.finalCopy(originals[name], copies); problem != "" && why == "" && !s.unread() && !s.unreadable(source.Namespace) && !s.untold(s.source(name)) {
+			return s.broke("I18", "secret %s %s, and is not told after %v", name, problem, toldWithin)
 		}
 	}
-	return nil
+	return s.model.broken
 }
 
-// untold reports whether a konnector tells of the copy of an original to which no source refers.
-func (s *sim) untold(original cache.ObjectName) bool {
+// untold reports whether a konnector tells of a copy to whose original no source refers.
+func (s *sim) untold(copied cache.ObjectName) bool {
 	return slices.ContainsFunc(s.konnectors, func(k *konnector) bool {
-		return k.alive() && slices.ContainsFunc(k.sync.Status().Untold, func(said string) bool { return strings.Contains(said, s.source(original).String()) })
+		return k.alive() && slices.ContainsFunc(k.sync.Status().Untold, func(said string) bool { return strings.Contains(said, copied.String()) })
 	})
 }

@@ -183,7 +183,7 @@ func (s *sim) contend(r rival) {
 		s.mu.Lock()
 		why := s.told[name]
 		s.mu.Unlock()
-		if r.name == besides[2].name && s.untold(cache.NewObjectName(op{name: name}.target().Namespace, "creds-"+name.Name)) {
+		if r.name == besides[2].name && s.untold(cache.NewObjectName(name.Namespace, "creds-"+name.Name)) {
 			why = klutchsync.ReasonRelated // no source refers to it
 		}
 		if s.model.undone[name] > 3 && why == "" {

@@ -36,7 +36,7 @@ func hours() (all []generator) {
 		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
 		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
 	)
-	return append(all, rareHours()...)
+	return slices.Concat(all, rareHours(), programHours())
 }
 
 // rareHours are drawn by recount.

@@ -52,7 +52,7 @@ func (s *sim) offered(context.Context) (why string, err error) {
 	if s.withdrawn.Load() {
 		why = "it is not on offer"
 	}
-	return why, nil
+	return why, s.answers(asksOffer)
 }
 
 // goes has the target's kind be taken away for an hour, in which users edit what they have, perhaps

@@ -56,7 +56,7 @@ var wanted = [2][]string{
 	},
 	{
 		"list widgets", "watch widgets", "get widgets", "apply widgets", "patch widgets", "delete widgets", "get namespaces", "get openapi",
-		"list secrets", "watch secrets", "get secrets",
+		"list secrets", "watch secrets", "get secrets", "apply secrets", "delete secrets",
 	},
 }
 

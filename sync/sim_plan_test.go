@@ -81,8 +81,16 @@ func traits() []trait {
 		{"schemas unreadable", 0, func(*simPlan) {}}, // drawn by reshape
 		{"deletion log", 0, func(*simPlan) {}},       // drawn by refuse
 		{"schemas readable", 0, func(*simPlan) {}},   // drawn by enable
-		{"no bookmarks", 0, func(*simPlan) {}},       // drawn by unmark
-		{"a minute as it is", 0, func(*simPlan) {}},  // all but those in testdata
+		{accessByNamespace, 0, func(*simPlan) {}},    // drawn by embed
+		{secretsOfSource, 0, func(p *simPlan) { // drawn by embed
+			keys := klutchsync.Related{Resource: simSecrets, From: klutchsync.SourceSide, References: []string{"spec.key"}}
+			if p.seed%5 < 2 {
+				keys.References = nil // all
+			}
+			p.Related = append(p.Related, keys)
+		}},
+		{"no bookmarks", 0, func(*simPlan) {}},      // drawn by unmark
+		{"a minute as it is", 0, func(*simPlan) {}}, // all but those in testdata
 	}
 }
 
@@ -123,6 +131,7 @@ func newPlan(seed uint64) simPlan {
 	p.refuse(rand.New(rand.NewPCG(seed, 11)))
 	p.meddle(rand.New(rand.NewPCG(seed, 13)))
 	p.recount(rand.New(rand.NewPCG(seed, 15)))
+	p.embed(rand.New(rand.NewPCG(seed, 21)))
 	p.unmark(rand.New(rand.NewPCG(seed, 17)))
 	p.traits = append(p.traits, "a minute as it is")
 	return p
@@ -172,7 +181,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling(), embedded())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

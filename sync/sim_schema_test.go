@@ -17,7 +17,7 @@ import (
 // schemaWithout is the schema of things without one of their fields.
 func schemaWithout(field string) fakecluster.Schema {
 	out := fakecluster.Schema{
-		"spec":   {"size", "color", "late", "resourceRef", "compositionRef"},
+		"spec":   {"size", "color", "late", "resourceRef", "compositionRef", "key"},
 		"status": {"phase", "secret", "observedGeneration", "conditions"},
 	}
 	for top, fields := range out {

@@ -48,6 +48,9 @@ func doCreate(s *sim, o op) {
 		"apiVersion": "example.org/v1", "kind": "Widget",
 		"spec": map[string]any{"size": fmt.Sprint(o.n % 4), "color": "Red", "resourceRef": map[string]any{"name": "composed"}},
 	}}
+	if s.plan.has(secretsOfSource) {
+		_ = unstructured.SetNestedField(u.Object, keyPrefix+o.name.Name, "spec", "key")
+	}
 	u.SetName(o.name.Name)
 	u.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "app", "team": "red"})
 	_, _ = s.things(sideSource, o.name.Namespace).Create(s.ctx, u, metav1.CreateOptions{FieldManager: "user"})
@@ -72,18 +75,21 @@ func doStatus(s *sim, o op) {
 // doSecret makes the provider write a credential, with a content that tells
 // whose it is.
 func doSecret(s *sim, o op) {
-	ri := s.users[sideTarget].Resource(simSecrets).Namespace(o.target().Namespace)
-	name := "creds-" + o.name.Name
+	s.writeSecret(sideTarget, o.target().Namespace, credsPrefix+o.name.Name, "provider", o.n)
+}
+
+func (s *sim) writeSecret(side int, namespace, name, manager string, n int) {
+	ri := s.users[side].Resource(simSecrets).Namespace(namespace)
 	if have, err := ri.Get(s.ctx, name, metav1.GetOptions{}); err == nil {
 		have = have.DeepCopy()
-		have.Object["data"] = map[string]any{"owner": "canary/" + string(have.GetUID()), "n": fmt.Sprint(o.n)}
-		_, _ = ri.Update(s.ctx, have, metav1.UpdateOptions{FieldManager: "provider"})
+		have.Object["data"] = map[string]any{"owner": "canary/" + string(have.GetUID()), "n": fmt.Sprint(n)}
+		_, _ = ri.Update(s.ctx, have, metav1.UpdateOptions{FieldManager: manager})
 		return
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}}
 	u.SetName(name)
-	if _, err := ri.Create(s.ctx, u, metav1.CreateOptions{FieldManager: "provider"}); err == nil {
-		doSecret(s, o)
+	if _, err := ri.Create(s.ctx, u, metav1.CreateOptions{FieldManager: manager}); err == nil {
+		s.writeSecret(side, namespace, name, manager, n)
 	}
 }
 

@@ -61,7 +61,8 @@ type sim struct {
 	windows    []window // during which requests fail
 	refusal    *refusal // with which the history ends; nil for none
 	rivalries  []rivalry
-	silence    [2]bool        // of the sides, until all faults end
+	silence    [2]bool // of the sides, until all faults end
+	program    program
 	withdrawn  atomic.Bool    // the target's kind is not on offer any more
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
@@ -281,6 +282,9 @@ func (s *sim) start(k *konnector) {
 	}
 	if s.plan.has("deletion log") {
 		options.DeletionLog = s.keepsLog(k)
+	}
+	if s.plan.has(accessByNamespace) {
+		options.RelatedAccess = s.access
 	}
 	if k.second {
 		options = s.secondOptions(options)

@@ -63,6 +63,8 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a deletion that waits for the provider", "a deletion that is held"},
 	{"the source cluster lost and set up again", "source cluster set up again"},
 	{"a target made anew from its manifest", "target made anew from its manifest"},
+	{"an embedding program that answers with errors, once, for a while and for long", programLapses()},
+	{"Secrets that users bring, change and take away, in namespaces to which access is given", "key, forget-key, " + secretsOfSource + ", " + accessByNamespace},
 	{"a kind that is taken away", "kind taken away, kind offered again, a kind that is taken away for an hour"},
 }
 
@@ -72,6 +74,15 @@ func stretches(length string) (names []string) {
 		names = append(names, scope.name+" refused for "+length)
 	}
 	return names
+}
+
+// programLapses are the names of all failures of an embedding program.
+func programLapses() string {
+	var names []string
+	for _, of := range programAsks {
+		names = append(names, of+" fails once", of+" fails for a while", of+" fails for an hour")
+	}
+	return strings.Join(names, ", ")
 }
 
 // Everything that can go wrong does, in one history of a thousand at least.
@@ -99,7 +110,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling(), embedded()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}
