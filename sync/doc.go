@@ -51,7 +51,7 @@
 // the annotation klutch.anynines.com/sync-message on the source says why, in one
 // sentence: any schema takes an annotation. It goes away when the cause does. A
 // source that may not be written cannot carry a message: what rights do not
-// allow is tried again every 5 s and stands in [Status].
+// allow is tried again, ever more rarely, and stands in [Status].
 //
 // # What has to be there
 //

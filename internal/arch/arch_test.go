@@ -92,7 +92,7 @@ func forbidden(from, to string) string {
 	case public && strings.HasPrefix(to, "internal/"):
 		return ""
 	case public && !slices.Contains(allowed, to):
-		return "not an arrow of ARCHITECTURE"
+		return "not among the arrows between public packages"
 	case strings.HasPrefix(from, "examples/") && strings.HasPrefix(to, "internal/"):
 		return "examples show public packages only"
 	case strings.HasPrefix(to, "cmd/"):

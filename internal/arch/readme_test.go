@@ -177,7 +177,7 @@ func sourcesOfTheTree(t *testing.T) (code tree) {
 	return code
 }
 
-// has reports whether there is such a file or folder, by the end of its path, or such a name in the code.
+// has reports whether there is such a file or folder, by its path from the root or by its name alone, or such a name in the code.
 // What is neither, such as a command or a field with its value, is not looked for.
 func (code tree) has(name string) bool {
 	if strings.ContainsAny(name, " :") {
@@ -186,12 +186,11 @@ func (code tree) has(name string) bool {
 	if m := word.FindStringSubmatch(name); m != nil && m[2] != "go" {
 		return code.words[m[2]] && (m[1] == "" || code.words[m[1]])
 	}
-	if _, err := os.Stat(filepath.Join("..", "..", name)); err == nil {
-		return true
+	if strings.Contains(name, "/") {
+		_, err := os.Stat(filepath.Join("..", "..", name))
+		return err == nil
 	}
-	return slices.ContainsFunc(code.paths, func(path string) bool {
-		return strings.HasSuffix(path, "/"+name) || strings.Contains(path, "/"+name+"/")
-	})
+	return slices.ContainsFunc(code.paths, func(path string) bool { return strings.HasSuffix(path, "/"+name) })
 }
 
 // TestMapNamesEveryPackage: each package of the tree is on the map of DESIGN.md, by its

@@ -21,7 +21,8 @@
 //	a ClusterBinding goes, the tenant, or the      lives until nothing is    as above                as above
 //	no policy              platform team           left, then it is deleted
 //	a token anchor goes    the tenant, or an       dies in 20 s; a new one   stay                    stay
-//	                       operator                is made after Settle
+//	                       operator                is made at the next login
+//	                                               or when one is due
 //	kubectl bind rotate,   a login                 the old one dies, a new   stay                    stay
 //	or bind again                                  one is handed out
 //	removal, Delete        the platform team, by   deleted at once           taken at once           deleted; the breaker holds many
@@ -32,7 +33,7 @@
 //	                       of the holder goes
 //	a login too old        the clock               is not renewed, and ends  stay                    stay
 //	a closed gate          the platform team       stays                     to read and delete      stay; no new service namespaces
-//	a bind that failed     the clock, after Bind   there is none             there are none          the empty namespace is deleted
+//	a bind that failed     the clock, Pauses.Bind  there is none             there are none          the empty namespace is deleted
 //
 // In each row the backend takes first what the tenant could act with, and looks at what
 // is left afterwards. An absence is never taken for a wish to delete: what is deleted was

@@ -19,7 +19,7 @@ import (
 )
 
 // HandOut returns a kubeconfig of a tenant for a person or machine that has just proven its
-// identity, and ends all that were handed out more than a minute ago. API servers believe an
+// identity, and ends all that are bound to a token anchor of more than a minute. API servers believe an
 // ended token for some seconds more, and its holder may read the kept Secret: so the new token
 // is not stored, and the one to be kept is made when those seconds are over.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package writer sends all that a Sync writes to its bound objects: one function for each
-// step of the plan that writes, in target.go and source.go.
+// Package writer sends all that a Sync writes to its bound objects, each request in a function of
+// its own: target.go and source.go have those of the two sides, delete.go what a deletion is answered with.
 //
 // A request says which object it means, and as of which version, so that the API server
 // refuses it if that is another one by now: what was decided on an observation must not
