@@ -534,6 +534,7 @@ func (p plugin) on(t *testing.T, s *side, args ...string) func(code int, words .
 // A template whose kind is not there is found by doctor, asked about the Control Plane Cluster, and
 // so is what else keeps it from being offered.
 func templateWithoutKind(t *testing.T, plugin plugin) {
+	t.Helper()
 	platform := newSide(t, "platform")
 	platform.apply(t, slices.Collect(maps.Values(v1alpha1.CRDs()))...)
 	backend, err := export.New(platform.Config(), export.Options{})
