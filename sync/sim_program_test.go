@@ -227,7 +227,7 @@ func (s *sim) toldOfProgram(of string) {
 			s.model.breaks("I18", "%s %s, and is not told after %v of errors of %s", name, problem, toldWithin, of)
 		}
 	}
-	s.toldOfCopies()
+	_ = s.toldOfCopies() // it is in the model
 }
 
 // unreadable reports whether a konnector tells that it has no access to a namespace of the source.

@@ -69,7 +69,7 @@ type Bound interface {
 }
 
 // Sources is the synced objects of the source side.
-type Sources interface {
+type Sources interface { //nolint:interfacebloat // one user and one implementation: a list of what a Copier needs
 	// In reports whether there is one in a namespace; Deserted, live, that there is none, and
 	// Ending, live, that the namespace is being deleted under them.
 	In(namespace string) bool
