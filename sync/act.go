@@ -14,6 +14,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
@@ -158,10 +159,11 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	case stepForce:
 		return a.write.Force(ctx, t)
 	case stepMigrate:
-		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {
-			return a.write.Migrate(ctx, t, a.write.Names.Earlier(p.keeper))
+		earlier, rel := a.write.Names.Earlier(p.keeper), p.state.target.relation
+		if rel == relationPredecessor || rel == relationOrphan {
+			return a.write.Migrate(ctx, t, earlier)
 		}
-		return a.write.Migrate(ctx, t, legacy.Wrote)
+		return a.write.Migrate(ctx, t, func(e fields.Entry) bool { return legacy.Wrote(e) || earlier(e) })
 	case stepTakeFields:
 		return a.write.Own(ctx, t)
 	case stepNote:

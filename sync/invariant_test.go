@@ -54,7 +54,7 @@ type model struct {
 	now        [2]map[cache.ObjectName]*unstructured.Unstructured
 	lives      map[string]*life
 	peers      map[string]string           // UIDs of targets that an older konnector made, which records no source, and of their sources
-	shared     map[string]bool             // fields of targets that are ours and a restorer's, by UID and path
+	shared     map[string]bool             // fields of targets that are ours and their maker's, by UID and path
 	wrote      [2]map[cache.ObjectName]int // of late, by konnectors, by side and source
 	undone     map[cache.ObjectName]int    // of late, by rivals
 	sight      *sight
@@ -273,15 +273,15 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 		m.targetDeleted(name, c)
 		return
 	}
-	if source := m.now[sideSource][m.sim.source(name)]; uid == "" && m.sim.plan.Conflict == klutchsync.ConflictAdopt && source != nil && keeps(c.After, string(source.GetUID())) {
+	if source := m.now[sideSource][m.sim.source(name)]; uid == "" && m.sim.plan.Conflict == klutchsync.ConflictAdopt && source != nil && m.keeps(c.After, string(source.GetUID())) {
 		m.sim.origins[string(c.After.GetUID())] = string(source.GetUID()) // it was taken over, and others had taken off what says so
 	}
 	m.targetApplied(name, uid, c)
 }
 
 // keeps reports whether what we applied to a target for a source is held for it.
-func keeps(target *unstructured.Unstructured, source string) bool {
-	keeper := "klutch.anynines.com/sim/" + source[max(0, len(source)-12):]
+func (m *model) keeps(target *unstructured.Unstructured, source string) bool {
+	keeper := "klutch.anynines.com/" + m.sim.plan.Binding + "/" + source[max(0, len(source)-12):]
 	return heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")
 }
 
@@ -357,7 +357,7 @@ func (m *model) madeFrom(target *unstructured.Unstructured) string {
 	if target == nil {
 		return ""
 	}
-	if from := m.sim.origins[string(target.GetUID())]; sourceUID(target) == "" && from != "" && keeps(target, from) {
+	if from := m.sim.origins[string(target.GetUID())]; sourceUID(target) == "" && from != "" && m.keeps(target, from) {
 		return from
 	}
 	return sourceUID(target)
@@ -515,8 +515,8 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	target := m.now[sideTarget][cache.NewObjectName(m.sim.at(sideTarget, name.Namespace), name.Name)]
 	message := m.says(name, source)
 	drifted := target != nil && differs(source, target, m.sim) != ""
-	// What an older konnector or a restorer has written, and a webhook has changed, is held by that one with another content than ours.
-	drifted = drifted || m.sim.plan.has("normalising webhook") && (heldByOld(target, "f:spec", "f:color") || heldBy(target, restorer, "f:spec", "f:color"))
+	// What an older konnector or a maker has written, and a webhook has changed, is held by that one with another content than ours.
+	drifted = drifted || m.sim.plan.has("normalising webhook") && (heldByOld(target, "f:spec", "f:color") || heldByMaker(target, "f:spec", "f:color"))
 	reportsDrift := message == string(klutchsync.ReasonDrifted) && m.sim.plan.Drift == klutchsync.DriftReport && drifted
 	if want := m.reason(source, target); want != "" && !reportsDrift {
 		if message != string(want) {

@@ -32,6 +32,7 @@ type modelTarget struct {
 	from              uint8 // UID of the source that it records; 0 for none
 	gen               uint8 // generation of the source that it records
 	managed           uint8 // UID of the source whose field manager holds fields
+	renamed           uint8 // the same, of the field manager that it had while the binding had another name
 	other             bool  // it records a source of another name
 	former            bool  // it records a source cluster that was lost
 	legacy            uint8 // UID of the source that a legacy konnector made it from
@@ -244,7 +245,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent
-	case dst.from != 0 && !dst.other && (!dst.former || r.recover && src.uid == 0) && !dst.deleting && dst.from != src.uid && (dst.managed == dst.from || src.uid == 0):
+	case dst.from != 0 && !dst.other && (!dst.former || r.recover && src.uid == 0) && !dst.deleting && dst.from != src.uid && (dst.managed == dst.from || src.uid == 0 && dst.renamed == 0):
 		return relationOrphan
 	case src.uid == 0:
 		return relationForeign
@@ -258,7 +259,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationOtherSource
 	case dst.former && !r.recover:
 		return relationOtherCluster
-	case dst.managed != 0 && dst.managed != src.uid:
+	case dst.managed != 0 && dst.managed != src.uid, dst.renamed != 0:
 		return relationPredecessor
 	default:
 		return relationForeign
@@ -281,7 +282,7 @@ func (r *modelRun) content(k *modelKonnector) content {
 		return contentAhead
 	case dst.gen > src.gen && src.gen < dst.behind && !src.send:
 		return contentBehind
-	case r.policy.drift == DriftReport && dst.from == src.uid && dst.managed != src.uid:
+	case (r.policy.drift == DriftReport || dst.renamed != 0) && dst.from == src.uid && dst.managed != src.uid:
 		return contentShared
 	case dst.gen > src.gen && k.sourceAt != live:
 		return contentRewritten
@@ -488,12 +489,15 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(do == stepApply || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
 		r.apply(k, dst)
 	case stepTakeFields:
-		if dst.managed != src.uid {
+		switch {
+		case dst.renamed != 0:
+			dst.managed, dst.renamed = src.uid, 0
+		case dst.managed != src.uid:
 			dst.managed, dst.drift = src.uid, 2 // the marks alone: what the fields are an apply tells
 			if before.target.drift == 1 {
 				dst.drift = 1
 			}
-		} else {
+		default:
 			dst.shared = false
 		}
 	case stepNote:
@@ -503,7 +507,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		}
 		dst.behind = src.gen + 1
 	case stepMigrate:
-		dst.managed, dst.contended = src.uid, false
+		dst.managed, dst.renamed, dst.contended = src.uid, 0, false
 		if dst.from == 0 {
 			dst.legacy = src.uid
 		}
@@ -621,6 +625,18 @@ func otherMoves() []modelMove {
 			ok := w.target.uid == 0
 			w.born++
 			w.target = modelTarget{uid: w.born}
+			return ok
+		}, 1},
+		{"someone creates what the source asks for", func(w *modelWorld) bool {
+			ok := w.target.uid == 0
+			w.born++
+			w.target = modelTarget{uid: w.born, shared: true}
+			return ok
+		}, 1},
+		{"the binding has another name, with which a konnector starts", func(w *modelWorld) bool {
+			ok := w.target.from != 0 && !w.target.other && w.target.managed != 0
+			w.target.managed, w.target.renamed = 0, w.target.managed
+			w.start(0, false)
 			return ok
 		}, 1},
 		{"someone makes the target anew from its manifest", func(w *modelWorld) bool {
@@ -1186,8 +1202,8 @@ func (r *modelRun) wrong(w modelWorld) string {
 		return "I3: no finalizer"
 	case !dst.made(src.uid) || dst.gen != src.gen && harmless(why) || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
 		return "I1: the target is not what it should be"
-	case dst.shared && harmless(why):
-		return "I1: others own what the source should be able to take away"
+	case (dst.shared || dst.renamed != 0) && harmless(why):
+		return "I1: others own what the source should be able to take away, or a Sync under another name does"
 	case dst.drift != 0 && harmless(why):
 		return "I1: the target stays changed"
 	case dst.sent() != src.status && !src.shared:

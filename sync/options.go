@@ -30,7 +30,9 @@ const DefaultFinalizer = names.Klutch + "/syncer"
 type Options struct {
 	// Binding tells this pair of clusters and resource apart from every other
 	// one that writes to the same target. It is part of the field managers, so
-	// it must stay the same over restarts. Empty means the resource's name.
+	// it must stay the same over restarts: under another name a Sync takes over the
+	// targets whose sources are there, but neither orphans nor copies of related
+	// objects. Empty means the resource's name.
 	Binding string
 
 	// Domain begins the annotations, the label and the field managers that the Sync

@@ -139,20 +139,25 @@ func (p *simPlan) restoreBy(r *rand.Rand) {
 	}
 }
 
-// shares notes which fields of a target that was made from a manifest are ours too: those go
-// with what the source says.
+// heldByMaker reports whether one who makes targets that are to be ours holds a field.
+func heldByMaker(t *unstructured.Unstructured, field ...string) bool {
+	return heldBy(t, restorer, field...) || heldBy(t, twin, field...)
+}
+
+// shares notes which fields of a target that another one made are ours too: those go with what the
+// source says.
 func (m *model) shares(t *unstructured.Unstructured) {
 	for _, field := range simFields {
-		if heldBy(t, restorer, field...) && heldBy(t, "klutch.anynines.com/", field...) {
+		if heldByMaker(t, field...) && heldBy(t, "klutch.anynines.com/", field...) {
 			m.shared[string(t.GetUID())+strings.Join(field, "/")] = true
 		}
 	}
 }
 
-// theirs reports whether a field is held by the restorer alone, and always was: no one can
+// theirs reports whether a field is held by the target's maker alone, and always was: no one can
 // tell that the source was without it before.
 func (m *model) theirs(t *unstructured.Unstructured, field []string) bool {
-	return heldBy(t, restorer, field...) && !m.shared[string(t.GetUID())+strings.Join(field, "/")]
+	return heldByMaker(t, field...) && !m.shared[string(t.GetUID())+strings.Join(field, "/")]
 }
 
 // left says which target that a konnector made, and that names a source which has gone without letting
@@ -166,6 +171,9 @@ func (m *model) left() string {
 		}
 		if of := origin(t).Cluster; of != m.sim.identity(sideSource) && (of != m.sim.former || of == "") {
 			continue // another cluster's sources are not known to have gone
+		}
+		if m.formerly(t) {
+			continue // nor those of another binding
 		}
 		if m.sim.told[l.name] != klutchsync.ReasonOrphaned {
 			return fmt.Sprintf("I20: %s is left of %s, and not told", name, l.name)

@@ -133,6 +133,7 @@ func newPlan(seed uint64) simPlan {
 	p.recount(rand.New(rand.NewPCG(seed, 15)))
 	p.embed(rand.New(rand.NewPCG(seed, 21)))
 	p.unmark(rand.New(rand.NewPCG(seed, 17)))
+	p.estrange(rand.New(rand.NewPCG(seed, 19)))
 	p.traits = append(p.traits, "a minute as it is")
 	return p
 }
@@ -181,7 +182,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling(), embedded())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling(), embedded(), strangers())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

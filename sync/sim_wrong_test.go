@@ -65,6 +65,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a target made anew from its manifest", "target made anew from its manifest"},
 	{"an embedding program that answers with errors, once, for a while and for long", programLapses()},
 	{"Secrets that users bring, change and take away, in namespaces to which access is given", "key, forget-key, " + secretsOfSource + ", " + accessByNamespace},
+	{"a target that a stranger owns as well, or a Sync under another name", "a stranger makes what the source asks for, bound under another name, the user removes all that may be left out"},
 	{"a kind that is taken away", "kind taken away, kind offered again, a kind that is taken away for an hour"},
 }
 
@@ -110,7 +111,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling(), embedded()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling(), embedded(), strangers()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}

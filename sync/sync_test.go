@@ -387,12 +387,15 @@ var scenarios = map[string]func(w *world){
 	"what users remove goes, be it that someone else made the target": func(w *world) {
 		all := `{"size":"small","color":"red"}`
 		w.create(w.target, w.targetNS, w.widget("adopted", all, `"labels":{"team":"red"}`))
-		for _, name := range []string{"restored", "adopted", "bound"} {
+		for _, name := range []string{"restored", "adopted", "bound", "bound-later"} {
 			w.create(w.source, w.sourceNS, w.widget(name, all, `"labels":{"team":"red"}`))
 		}
 		stop := w.run(Options{Conflict: ConflictAdopt, Binding: "first"})
-		w.until("targets exist", func() bool { return w.targetOf("restored") != nil && w.targetOf("bound") != nil })
+		w.until("targets exist", func() bool {
+			return w.targetOf("restored") != nil && w.targetOf("bound") != nil && w.targetOf("bound-later") != nil
+		})
 		stop()
+		w.merge(w.source, w.sourceNS, "bound-later", `{"spec":{"color":null},"metadata":{"labels":null}}`)
 		manifest := w.targetOf("restored")
 		w.delete(w.target, w.targetNS, "restored")
 		manifest.SetUID("")
@@ -400,7 +403,7 @@ var scenarios = map[string]func(w *world){
 		manifest.SetManagedFields(nil)
 		w.create(w.target, w.targetNS, manifest)
 		defer w.run(Options{Conflict: ConflictAdopt, Binding: "second"})()
-		for _, name := range []string{"restored", "adopted", "bound"} {
+		for _, name := range []string{"restored", "adopted", "bound", "bound-later"} {
 			w.until(name+" is ours", func() bool {
 				u := w.targetOf(name)
 				return fields.Of(u, names.Of(names.Klutch, "second").Incarnation(w.get(w.source, w.sourceNS, name).GetUID())) != nil

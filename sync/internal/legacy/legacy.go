@@ -45,14 +45,6 @@ func Wrote(e fields.Entry) bool {
 // WroteStatus reports whether an entry that has a status is a legacy konnector's.
 func WroteStatus(e fields.Entry) bool { return e.Manager == createdBy || e.Manager == updatedBy }
 
-// StatusLeft are the JSON pointers to those fields of a source's status that a legacy konnector
-// owns alone.
-func StatusLeft(source *unstructured.Unstructured) []string {
-	others := fields.By(source, func(e fields.Entry) bool { return !WroteStatus(e) })
-	noStatus := map[string]any{"status": map[string]any{}}
-	return fields.By(source, WroteStatus).Emptied(noStatus, others).Pointers(source.Object, "")
-}
-
 // WroteCopy reports whether an entry of a copy is a legacy konnector's.
 func WroteCopy(e fields.Entry) bool {
 	return !e.Applied && e.Manager == legacycopy.Manager && e.Subresource == ""

@@ -107,11 +107,16 @@ func (n *Names) Maker(target *unstructured.Unstructured) string {
 	return ""
 }
 
-// Earlier selects the entries of incarnations other than the one of manager.
+// Earlier selects what incarnations other than the one of manager have applied, also while the
+// binding had another name.
 func (n *Names) Earlier(manager string) func(fields.Entry) bool {
-	return func(e fields.Entry) bool {
-		return e.Subresource == "" && e.Manager != manager && strings.HasPrefix(e.Manager, n.manager+"/")
-	}
+	return func(e fields.Entry) bool { return n.Applied(e) && e.Manager != manager }
+}
+
+// EarlierStatus selects what other Syncs have given of a status, or this one while its binding had
+// another name.
+func (n *Names) EarlierStatus(e fields.Entry) bool {
+	return e.Manager != n.StatusManager() && strings.HasPrefix(e.Manager, n.Domain) && strings.HasSuffix(e.Manager, status)
 }
 
 // Applied selects the entries of applies by Syncs to targets.

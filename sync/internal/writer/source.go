@@ -173,7 +173,7 @@ func hollow(value any) bool {
 
 // ApplyStatus applies a status to the source, of just the incarnation and the version that
 // was seen: what an earlier request says that arrives only now is out of date. It takes away what
-// only a legacy konnector has given: no apply of ours would ever end it.
+// only a legacy konnector has given, or a Sync under another name: no apply of ours would ever end it.
 func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": seen.GetAPIVersion(), "kind": seen.GetKind(), "status": give,
@@ -186,11 +186,17 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 		part = []string{"status"}
 	}
 	obj, err := w.source(seen).Apply(ctx, seen.GetName(), object, opts, part...)
-	if err != nil || w.Names.Domain != names.Klutch+"/" {
+	if err != nil {
 		return obj, err
 	}
-	if left := legacy.StatusLeft(obj); len(left) > 0 {
+	before := func(e fields.Entry) bool {
+		return w.Names.EarlierStatus(e) || w.Names.Domain == names.Klutch+"/" && legacy.WroteStatus(e)
+	}
+	others := fields.By(obj, func(e fields.Entry) bool { return !before(e) })
+	if left := fields.By(obj, before).Emptied(noStatus, others).Pointers(obj.Object, ""); len(left) > 0 {
 		return w.remove(ctx, w.source(seen), obj, left, part...)
 	}
 	return obj, nil
 }
+
+var noStatus = map[string]any{"status": map[string]any{}}

@@ -100,12 +100,17 @@ func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry
 }
 
 // Own takes our marks, and the fields applied to the target, away from writers that did not mean to
-// own it too, so that it goes when an apply leaves it out. The target must have been seen live.
+// own it too, so that it goes when an apply leaves it out. Where we have applied none, what was
+// applied before is ours. The target must have been seen live.
 func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
-	ours := fields.Of(t.Seen, t.Manager)
-	entries := fields.Alone(t.Seen, w.Names.Left(t.Manager), ours, w.Names.OriginMarks())
-	if ours == nil {
-		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, w.Names.OriginMarks()))
+	ours, marks := fields.Of(t.Seen, t.Manager), w.Names.OriginMarks()
+	managed := ours != nil
+	if !managed {
+		ours = fields.By(t.Seen, w.Names.Earlier(t.Manager))
+	}
+	entries := fields.Alone(t.Seen, w.Names.Left(t.Manager), ours, marks)
+	if !managed {
+		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, ours.Union(marks)))
 	}
 	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
