@@ -83,7 +83,7 @@ func told(s state, why Reason) bool {
 // solved reports whether nothing stands in the way of the object any more. After a start
 // only the acceptance of target and status shows that.
 func (s state) solved() bool {
-	accepted := s.target.content == contentInSync || s.target.content == contentShared || s.target.content.drifted()
+	accepted := s.target.content == contentInSync || s.target.content.drifted()
 	return s.source.deleting || s.target.ours() && accepted && !s.status && !s.unsure
 }
 

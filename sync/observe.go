@@ -719,7 +719,7 @@ func display(resource schema.GroupVersionResource, name cache.ObjectName) string
 // takesFieldsNow reports whether the fields of ours that others own as well are taken away from them
 // now: when all else is in step, and before an edit, since what the edit removes would stay theirs.
 func (o *observer) takesFieldsNow(p *pair, r *record, inStep bool) bool {
-	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed && r.othersFields == nil && !p.state.source.deleting
+	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed && !p.state.source.deleting
 }
 
 // vanished reports whether there is no target, and was one: since this Sync runs or, as the source

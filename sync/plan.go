@@ -128,8 +128,8 @@ func decide(s state) step {
 		return stepMark
 	case s.status:
 		return stepStatus
-	// What the source removes has to go, be it that someone else made the target.
-	case dst.content == contentShared && s.free(why):
+	// What the source removes has to go, be it that someone else made the target, or has changed another field.
+	case dst.content == contentShared && (s.free(why) || why == ReasonDrifted && !s.paused):
 		return stepTakeFields
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.heldByOthers != "" || dst.content != contentInSync) && s.corrects(why):
