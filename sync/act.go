@@ -137,6 +137,8 @@ func (d *drift) wrote(p *pair, s step) {
 		d.contest.Made(p.wish)
 	case p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
 		d.contest.Renewed(p.wish)
+	case s == stepTakeFields:
+		d.contest.Took(p.wish)
 	default:
 		d.contest.Wrote(p.wish)
 	}

@@ -140,3 +140,22 @@ func TestP36AdoptedSourceSendsNoSecret(t *testing.T) {
 		w.until("withdrawn with the label", func() bool { return !sent() })
 	})
 }
+
+// A provider who changes an adopted object once is no one who insists: it is put right, and nothing
+// is told. What a Sync did to take the object over is its own work.
+func TestAdoptedIsChangedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{Adopt: true})
+		defer stop()
+		w.adopt(w.theirs("a"))
+		w.until("taken over", func() bool { _, made := OriginOf(w.targetOf("a")); return made })
+		w.settle()
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
+		w.until("put right", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+		time.Sleep(time.Minute)
+		if got := w.message("a"); got != "" {
+			t.Errorf("message %q", got)
+		}
+	})
+}

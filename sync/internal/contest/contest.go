@@ -44,6 +44,16 @@ func (c *Contest) Renewed(wish string) {
 	}
 }
 
+// Took notes that wish was written to have for itself what others share of it. Once that is no
+// contest: who made an object that is taken over shares all of it.
+func (c *Contest) Took(wish string) {
+	if c.wish == wish && c.again == 0 && c.over() {
+		c.next = time.Now() // and no more for a while
+		return
+	}
+	c.Wrote(wish)
+}
+
 // Wrote notes that wish was written. If it is the one of before, others have changed it.
 func (c *Contest) Wrote(wish string) {
 	if c.over() {

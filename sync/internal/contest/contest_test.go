@@ -45,6 +45,29 @@ func TestPauses(t *testing.T) {
 	})
 }
 
+// Once in a while it is no contest to take what others share; more often it is.
+func TestTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			before func(*Contest)
+			pause  time.Duration
+		}{
+			"after the first write":      {func(c *Contest) { c.Wrote("a") }, 0},
+			"of what was just made":      {func(c *Contest) { c.Made("a") }, 0},
+			"as the first write":         {func(*Contest) {}, 0},
+			"again":                      {func(c *Contest) { c.Wrote("a"); c.Took("a") }, firstPause},
+			"again after a while":        {func(c *Contest) { c.Wrote("a"); c.Took("a"); time.Sleep(peace + time.Second) }, 0},
+			"in the middle of a contest": {func(c *Contest) { c.Wrote("a"); c.Wrote("a") }, 2 * firstPause},
+		} {
+			c := &Contest{}
+			test.before(c)
+			if c.Took("a"); c.Pause("a") != test.pause {
+				t.Errorf("%s: a pause of %v, want %v", name, c.Pause("a"), test.pause)
+			}
+		}
+	})
+}
+
 func TestRivals(t *testing.T) {
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"W","metadata":{"name":"a","managedFields":[
