@@ -386,7 +386,7 @@ func (s *sim) dwindles(r *refusal) {
 		case looks(words[2]), words[3] == "openapi":
 			most = level
 		case words[2] == "get":
-			most = max(most, mostBeside, min(level, int(refusedLate/r.Kind.Longest()))) // what is left to others is looked at once a minute
+			most = max(most, int(refusedLate/(30*time.Second))) // of what is left to others, or cannot be read, twice a minute
 		}
 		if n > most+slack {
 			s.model.breaks("I19", "%d times %s in the last %v of an hour of %v to %s, and %d times in the first", n, asks, refusedLate, r.Err(fakecluster.Request{}), r.name, r.first[asks])

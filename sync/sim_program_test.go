@@ -205,7 +205,7 @@ func (s *sim) programFails(of string, o op) {
 	first, last := s.program.asked[0], s.program.asked[1]
 	most := mostAsked * (len(all) + 2) * len(s.konnectors)
 	if s.plan.has("no bookmarks") { // after each list all is asked again
-		most *= int(refusedLate / (3 * time.Minute))
+		most *= 2 * int(refusedLate/(3*time.Minute)) // of two namespaces
 		first = most
 	}
 	if last > min(most, first) {
