@@ -186,6 +186,15 @@ func observeBlind(p *pair, r *record, why Reason, said string) {
 	}
 }
 
+// blindWait is when to look again at what cannot be looked at: ever more rarely where its API server says no, and
+// soon after an outage. A list brings us back at once, and the reason may change until it is told.
+func (r *record) blindWait(why Reason) time.Duration {
+	if r.blind.IsZero() || why == ReasonUnavailable {
+		return livePause
+	}
+	return max(livePause, min(time.Since(r.blind)/4, fates.Forbidden.Longest()))
+}
+
 func (o *observer) observeSource(p *pair, r *record) {
 	annotations := p.source.GetAnnotations()
 	p.from.uid = p.source.GetUID()
@@ -647,7 +656,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 	case s != stepWait:
 		return 0
 	case blind(p.state):
-		return livePause // what is read anew brings us back; the reason may change until then
+		return r.blindWait(p.refused)
 	case p.statusDelayed:
 		return max(p.statusWait, time.Millisecond)
 	case p.held != "" && !p.passing:

@@ -386,7 +386,9 @@ func (s *sim) dwindles(r *refusal) {
 		case looks(words[2]), words[3] == "openapi":
 			most = level
 		case words[2] == "get":
-			most = max(most, int(refusedLate/(30*time.Second))) // of what is left to others, or cannot be read, twice a minute
+			if most = max(most, mostBeside); r.Kind.Longest() < refusedLate/2 {
+				most = max(most, int(refusedLate/(30*time.Second))) // of what waits for the end of an outage, twice a minute
+			}
 		}
 		if n > most+slack {
 			s.model.breaks("I19", "%d times %s in the last %v of an hour of %v to %s, and %d times in the first", n, asks, refusedLate, r.Err(fakecluster.Request{}), r.name, r.first[asks])
