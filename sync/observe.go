@@ -437,7 +437,7 @@ func (o *observer) compare(p *pair, r *record) content {
 		return contentRewritten
 	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
-	case o.takesFieldsNow(p, r, settled && owned) && slim.Shared(p.target, p.keeper):
+	case o.takesFieldsNow(p, settled && owned) && slim.Shared(p.target, p.keeper):
 		return contentShared
 	case settled && owned:
 		return contentInSync
@@ -727,7 +727,7 @@ func display(resource schema.GroupVersionResource, name cache.ObjectName) string
 
 // takesFieldsNow reports whether the fields of ours that others own as well are taken away from them
 // now: when all else is in step, and before an edit, since what the edit removes would stay theirs.
-func (o *observer) takesFieldsNow(p *pair, r *record, inStep bool) bool {
+func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
 	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed && !p.state.source.deleting
 }
 
