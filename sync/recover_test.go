@@ -187,7 +187,7 @@ func TestCollectingIsHeldAfterARestore(t *testing.T) {
 		w.settle()
 		backup := w.fakeSource.Version()
 		w.create(w.source, w.sourceNS, w.widget("younger", `{"size":"small"}`, ``))
-		for i := range 20 { // what is seen after the restore is older than what was seen before
+		for i := range 20 { // the restored cluster shows older versions than were seen before
 			w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"metadata":{"annotations":{"later":"%d"}}}`, i))
 		}
 		w.until("the younger one has a target", func() bool { return w.targetOf("younger") != nil })

@@ -362,7 +362,7 @@ func (p simPlan) views() int {
 	return n
 }
 
-// dwindles checks that what is asked in the last 20 minutes of an hour is asked less than in the first ones,
+// dwindles checks that a request of the last 20 minutes of an hour comes less often than in the first ones,
 // half as often where no pause is at its longest by then, by object and in all: I19.
 func (s *sim) dwindles(r *refusal) {
 	first, last := map[string]int{}, map[string]int{}

@@ -301,7 +301,7 @@ func (m *model) keyTaken(source *unstructured.Unstructured) bool {
 	return m.sim.plan.related(klutchsync.SourceSide) && m.secrets(sideSource, keyPrefix)[key] != nil && !m.sim.plan.allKeys() && m.elsewhere(m.copyOfKey(key))
 }
 
-// finalKeys says what is wrong with the copies of keys.
+// finalKeys names the first fault of the copies of keys.
 func (m *model) finalKeys() string {
 	if !m.sim.plan.related(klutchsync.SourceSide) {
 		return ""

@@ -4,7 +4,7 @@
 
 // Package tempdir makes temporary directories of which nothing stays behind, also when the
 // process that made them is killed: a process locks its directories, and each call removes
-// those that no process has locked. Logs for people to read stay for a day.
+// the directories that no process has locked. Logs for people to read stay for a day.
 //
 //	dir, remove, err := tempdir.Make("stack")
 //	if err != nil {
