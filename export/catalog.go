@@ -138,6 +138,9 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		Isolation:        template.Spec.ClusterScopedIsolation,
 		Adoption:         template.Spec.Adoption,
 	}
+	if exporttemplate.IsForeign(u) && s.Adoption == "" {
+		s.Adoption = v1alpha1.AdoptionOffer // they have no word for it: Klutch's konnector adopts whatever is there
+	}
 	found, err := offer.GetCRD(ctx, t.dyn, s.Name())
 	switch {
 	case fates.Is(err, fates.Absent):

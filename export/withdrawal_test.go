@@ -347,6 +347,7 @@ func otherTemplates(t *testing.T, w *world) {
 		if got := grace.request("of-"+test.plural, service); got.Status.Phase != v1alpha1.RequestSucceeded {
 			t.Errorf("%s: %+v", service, got.Status)
 		}
+		grace.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.Adoption == v1alpha1.AdoptionOffer })
 		adviceWorks(t, grace, test.plural)
 		gvr := template.GroupVersionKind().GroupVersion().WithResource("apiserviceexporttemplates")
 		if err := w.dyn.Resource(gvr).Namespace("default").Delete(t.Context(), test.plural, metav1.DeleteOptions{}); err != nil {

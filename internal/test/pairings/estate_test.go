@@ -50,7 +50,7 @@ type estate struct {
 	moves  int            // of the backend: odd is over, even is back
 	tokens map[string]int // all that were seen: after how many moves
 
-	claimsOf []string // ADOPTED and UNCLAIMED of FROM-KLUTCH.md
+	claimsOf map[string]string // ADOPTED and UNCLAIMED of FROM-KLUTCH.md
 }
 
 // TestEstate takes a whole installation from Klutch's programs to ours and back, twice, by the
@@ -84,7 +84,7 @@ func TestEstate(t *testing.T) {
 func newEstate(t *testing.T, claims int) *estate {
 	t.Helper()
 	in := install(t)
-	e := &estate{installation: in, app: newSide(t, in.App), tokens: map[string]int{}}
+	e := &estate{installation: in, app: newSide(t, in.App), tokens: map[string]int{}, claimsOf: map[string]string{}}
 	for _, p := range []*stack.Process{in.Konnector, in.Backend} {
 		e.app.must(t, p.Stop())
 	}
@@ -103,8 +103,8 @@ func newEstate(t *testing.T, claims int) *estate {
 	e.app.must(t, e.app.kube.CoordinationV1().Leases(v1alpha1.Namespace).Delete(t.Context(), v1alpha1.LeaseName, metav1.DeleteOptions{})) // of ours, which has been here
 	e.types(t, e.app, "kubectl apply --server-side --force-conflicts --field-manager klutch -f klutch-konnector.yaml", "")
 	e.konnector = run(t, newKlutchKonnector(e.app).pass)
-	for group, person := range map[string]string{their: stack.Developer, byKlutch + their: stack.Guest} {
-		p := &pairing{app: e.app, control: e.control, group: group, person: person, konnector: e.konnector}
+	for i, group := range []string{their, byKlutch + their} { // of which only the first has templates of ours
+		p := &pairing{app: e.app, control: e.control, group: group, person: []string{stack.Developer, stack.Guest}[i], konnector: e.konnector}
 		p.tenant = in.bound(t, e.app, func() { in.bindByKlutchs(t, p, in.klutchCLI(p)) })
 		e.pairings = append(e.pairings, p)
 		place{e.control, clustersGVR, p.tenant, "cluster"}.patch(t, `{"metadata":{"finalizers":["example.org/of-others"]}}`)
@@ -277,7 +277,10 @@ func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "TENANT="+tenant, fmt.Sprintf("APIS=gears.%[1]s gears.%[2]s%[1]s", their, byKlutch), "KUBECONFIG="+at.Kubeconfig(), "PATH="+filepath.Join(e.Dir, "bin")+":"+os.Getenv("PATH"))
 	offered := fmt.Sprintf("widgets.%[1]s gears.%[1]s", byKlutch+their)
-	cmd.Env = append(append(cmd.Env, "OFFERED="+offered, "PEOPLE=oidc:guests"), e.claimsOf...)
+	cmd.Env = append(cmd.Env, "OFFERED="+offered, "PEOPLE=oidc:guests")
+	for name, of := range e.claimsOf {
+		cmd.Env = append(cmd.Env, name+"="+of)
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s\n%v\n%s", commands, err, out)
 	}

@@ -26,7 +26,11 @@ func TestHalves(t *testing.T) {
 	t.Parallel()
 	e := newEstate(t, 4)
 	first, second := e.pairings[0], e.pairings[1]
-	adoptedHere, adopted := e.adoptedByKlutch(t, first)
+	adopted := []struct{ here, there place }{}
+	for i, p := range e.pairings {
+		here, there := e.adoptedByKlutch(t, p, fmt.Sprint("shop-", i))
+		adopted = append(adopted, struct{ here, there place }{here, there})
+	}
 	e.works(t, "begin")
 	was := e.identities(t)
 	in := func(state string) {
@@ -47,10 +51,13 @@ func TestHalves(t *testing.T) {
 	e.konnectorOver(t)
 	e.bindsAgain(t, first, e.BackendURL, true)
 	e.bindsAgain(t, second, e.BackendURL, false)
-	adoptedHere.patch(t, `{"spec":{"size":"edited"}}`)
-	adopted.has(t, "edited", "spec", "size")
-	adopted.patch(t, `{"status":{"state":"followed"}}`, "status")
-	adoptedHere.has(t, "followed", "status", "state")
+	succeeds(t, e.Kubectl(t.Context(), nil, "claims", "widgets."+second.group, "--adopt", "5", "--yes"))
+	for _, o := range adopted {
+		o.here.patch(t, `{"spec":{"size":"edited"}}`)
+		o.there.has(t, "edited", "spec", "size")
+		o.there.patch(t, `{"status":{"state":"followed"}}`, "status")
+		o.here.has(t, "followed", "status", "state")
+	}
 	succeeds(t, e.bindAt(t, first, e.BackendURL, "wheels."+first.group, "--timeout", "3m"))
 	e.claim(t, first, "wheels", "shop-0", "wheel")
 	in("konnector over, after the backend")
@@ -99,15 +106,15 @@ func (e *estate) claim(t *testing.T, p *pairing, plural, app, name string) {
 	e.claims, e.objects = append(e.claims, here), append(e.objects, there)
 }
 
-// adoptedByKlutch has Klutch's konnector make a claim for an object of the provider, which nobody
-// edits, and doctor tell what marks it needs.
-func (e *estate) adoptedByKlutch(t *testing.T, p *pairing) (here, there place) {
+// adoptedByKlutch has Klutch's konnector make a claim, in a namespace, for an object of the provider,
+// and doctor tell what marks it needs.
+func (e *estate) adoptedByKlutch(t *testing.T, p *pairing, app string) (here, there place) {
 	t.Helper()
-	here, there = p.place(e.app, "widgets", "shop-0", "adopted"), p.place(e.control, "widgets", p.tenant+"-shop-0", "adopted")
+	here, there = p.place(e.app, "widgets", app, "adopted"), p.place(e.control, "widgets", p.tenant+"-"+app, "adopted")
 	there.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
 	here.has(t, "small", "spec", "size")
-	e.claimsOf = append(e.claimsOf, fmt.Sprintf("ADOPTED=widgets.%s/shop-0/adopted/%s", p.group, there.uid(t)))
-	e.takeover(t, e.app, "widgets."+p.group)("objects", false, "shop-0/adopted: left alone, since Klutch's konnector made the claim")
+	e.claimsOf["ADOPTED"] += fmt.Sprintf(" widgets.%s/%s/adopted/%s", p.group, app, there.uid(t))
+	e.takeover(t, e.app, "widgets."+p.group)("objects", false, app+"/adopted: left alone, since Klutch's konnector made the claim")
 	return here, there
 }
 
@@ -123,7 +130,7 @@ func (e *estate) forgotten(t *testing.T, p *pairing) (comesBack func(*testing.T)
 	here.delete(t)
 	here.patch(t, `{"metadata":{"finalizers":null}}`)
 	here.gone(t)
-	e.claimsOf = append(e.claimsOf, fmt.Sprintf("UNCLAIMED=widgets.%s/%s/%s", p.group, there.namespace, there.name))
+	e.claimsOf["UNCLAIMED"] = fmt.Sprintf("widgets.%s/%s/%s", p.group, there.namespace, there.name)
 	e.takeover(t, e.app, "widgets."+p.group)("objects", false, "shop-0/forgotten: have no claim, so that Klutch's konnector deletes them")
 	e.page(t, e.control, "## The konnector: before it goes back", nil)
 	return func(t *testing.T) {
