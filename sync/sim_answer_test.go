@@ -53,9 +53,12 @@ var scopes = []scope{
 	{"all", "source target", func(fakecluster.Request) bool { return true }},
 }
 
+// copyWrites are the writes of copies alone: where a copy cannot be read either, none is written.
+var copyWrites = scope{"writes of copies", "source target", func(r fakecluster.Request) bool { return r.Resource == simSecrets && !reads(r.Verb) }}
+
 // writes reports whether a scope has writes.
 func (s scope) writes() bool {
-	return slices.Contains([]string{"objects", "writes", "applies", "patches", "deletions", "statuses", "copies", "all"}, s.name)
+	return slices.Contains([]string{"objects", "writes", "applies", "patches", "deletions", "statuses", "copies", copyWrites.name, "all"}, s.name)
 }
 
 func looks(verb string) bool { return verb == "list" || verb == "watch" }
@@ -161,28 +164,54 @@ type cell struct {
 // cells are all refusals that there can be.
 var cells = func() (all []cell) {
 	for _, within := range scopes {
-		for n := range 400 {
-			side, number := sideName(n/100%2), n%100
-			if after := n >= 200; number < len(simAnswers) && strings.Contains(within.sides, side) && (!after || within.writes() && lateAnswer(number)) {
-				all = append(all, cell{within, n})
-			}
-		}
+		all = append(all, within.cells()...)
 	}
 	return all
 }()
 
+// cells are all refusals of a scope that there can be.
+func (s scope) cells() (all []cell) {
+	for n := range 400 {
+		side, number := sideName(n/100%2), n%100
+		if after := n >= 200; number < len(simAnswers) && strings.Contains(s.sides, side) && (!after || s.writes() && lateAnswer(number)) {
+			all = append(all, cell{s, n})
+		}
+	}
+	return all
+}
+
 // hour has the refusal as the last hour of a history.
 func (c cell) hour(name cache.ObjectName) op {
-	at := slices.IndexFunc(scopes, func(s scope) bool { return s.name == c.name })
-	g := hours()[at]
+	g := c.refused(0)
 	return op{kind: g.kind, name: name, n: c.n, act: g.act}
+}
+
+// refused is an hour in which an API server refuses all of a scope.
+func (s scope) refused(weight int) generator {
+	return generator{s.name + " refused for an hour", weight, func(sim *sim, o op) {
+		sim.refusal = refusing(s, o.n)
+		_ = sim.endure() // it is in the model
+	}}
+}
+
+// refuseCopies has one history in sixteen end with an hour in which no copy is written. They are drawn
+// apart, so that the others stay what they were.
+func (p *simPlan) refuseCopies(r *rand.Rand) {
+	if p.seed%4 > 0 || r.IntN(4) > 0 {
+		return
+	}
+	all := copyWrites.cells()
+	p.hour = all[r.IntN(len(all))].hour(p.hour.name)
+	p.enable()
 }
 
 // enable has a plan ask what its last hour refuses.
 func (p *simPlan) enable() {
 	var trait string
 	switch {
-	case strings.Contains(p.hour.kind, "copies") && len(p.Related) == 0:
+	case strings.HasPrefix(p.hour.kind, copyWrites.name) && refusing(copyWrites, p.hour.n).side == sideTarget:
+		trait = secretsOfSource
+	case strings.HasPrefix(p.hour.kind, copyWrites.name), strings.Contains(p.hour.kind, "copies") && len(p.Related) == 0:
 		trait = "Secrets"
 	case strings.HasPrefix(p.hour.kind, "deletions ") && p.Deletion == klutchsync.DeletionOrphan:
 		p.Deletion = klutchsync.DeletionDelete
@@ -211,7 +240,7 @@ func (s *sim) provoke(r *refusal) {
 		s.reshape(r.side, s.narrow[r.side], op{})
 	case "identities":
 		s.expireAll()
-	case "copies":
+	case "copies", copyWrites.name:
 		_ = s.users[sideTarget].Resource(simSecrets).Namespace(s.at(sideTarget, oldThing.Namespace)).Delete(s.ctx, "creds-"+oldThing.Name, metav1.DeleteOptions{})
 		s.forgetKey(oldThing)
 	}

@@ -22,10 +22,7 @@ import (
 // has to be well again.
 func hours() (all []generator) {
 	for _, scope := range scopes {
-		all = append(all, generator{scope.name + " refused for an hour", 3, func(s *sim, o op) {
-			s.refusal = refusing(scope, o.n)
-			_ = s.endure() // it is in the model
-		}})
+		all = append(all, scope.refused(3))
 	}
 	for _, r := range rivals {
 		all = append(all, generator{r.name + " for an hour", 2, func(s *sim, _ op) { s.contend(r) }})
@@ -36,7 +33,7 @@ func hours() (all []generator) {
 		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
 		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
 	)
-	return slices.Concat(all, rareHours(), programHours())
+	return slices.Concat(all, rareHours(), programHours(), []generator{copyWrites.refused(0)})
 }
 
 // rareHours are drawn by recount.

@@ -98,7 +98,7 @@ func TestSim(t *testing.T) {
 	for _, out := range outs {
 		all.add(out)
 	}
-	all.check(t)
+	all.check(t, seeds)
 }
 
 // simProcess simulates a range of histories in a process of its own, and returns what that prints.
