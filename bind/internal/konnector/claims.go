@@ -137,7 +137,7 @@ func (p *pass) judge() (permission.Judge, error) {
 	return permission.NewJudge(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
 }
 
-// relatedWait says in which namespaces related objects wait for rights.
+// relatedWait says in which namespaces related objects cannot be read, and why.
 func (p *pass) relatedWait(unreadable map[string]string) {
 	if len(unreadable) == 0 {
 		return
@@ -146,7 +146,7 @@ func (p *pass) relatedWait(unreadable map[string]string) {
 	if copiesRemain(&before) {
 		reason = before.Reason
 	}
-	message := "Related objects wait for rights in " + cluster.Some(cluster.Reasons(unreadable)) + ". All else is kept in step. " + before.Message
+	message := "Related objects cannot be read in " + cluster.Some(cluster.Reasons(unreadable)) + ". All else is kept in step. " + before.Message
 	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, reason, strings.TrimSpace(message)))
 }
 

@@ -775,7 +775,7 @@ func TestP20LastWord(t *testing.T) {
 	p := &pass{verdict: newVerdict()}
 	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonRevokedCopiesRemain, "Copies remain."))
 	p.relatedWait(map[string]string{"late": "no"})
-	if c := p.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Reason != v1alpha1.ReasonRevokedCopiesRemain || !strings.Contains(c.Message, "wait for rights in late") || !strings.Contains(c.Message, "Copies remain.") {
+	if c := p.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Reason != v1alpha1.ReasonRevokedCopiesRemain || !strings.Contains(c.Message, "cannot be read in late") || !strings.Contains(c.Message, "Copies remain.") {
 		t.Errorf("ClaimsInSync is %+v", c)
 	}
 }
