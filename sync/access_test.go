@@ -274,9 +274,9 @@ func TestI18AccessThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		d := &doorkeeper{open: map[string]bool{}}
+		d.fail(apierrors.NewInternalError(errors.New("etcdserver: no leader")), nil)
 		s, stop := b.admitted(d, handedOut)
 		defer stop()
-		d.fail(apierrors.NewInternalError(errors.New("etcdserver: no leader")), nil)
 		b.claim(widgets, "Widget", "a")
 		time.Sleep(time.Minute)
 		if why := s.Status().Unreadable[b.sourceNS]; !strings.Contains(why, "no leader") {
