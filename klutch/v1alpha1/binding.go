@@ -49,7 +49,8 @@ const (
 const (
 	ReasonControlPlaneUnreachable              = "ControlPlaneUnreachable"
 	ReasonControlPlaneAnswerTooLarge           = "ControlPlaneAnswerTooLarge"
-	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized" // the token has ended
+	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized"     // the token has ended
+	ReasonKubeconfigSecretUpdateFailed         = "KubeconfigSecretUpdateFailed" // by the App Cluster
 	ReasonTokenRevoked                         = "TokenRevoked"
 	ReasonTenantGone                           = "TenantGone"
 	ReasonControlPlaneReplaced                 = "ControlPlaneReplaced"

@@ -42,6 +42,7 @@ const (
 type found struct {
 	tenant  types.UID // of the namespace; empty if it may not be read
 	binding *v1alpha1.ClusterBinding
+	unkept  error // what the App Cluster has against what was to be kept of it in the Secret
 }
 
 // A heartbeat is what a session does and learns at each look at its tenant namespace.
@@ -82,11 +83,15 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	}
 	f, err := h.readTenant(ctx)
 	if err == nil && h.refusal(f).Type == "" {
-		f.binding, err = h.report(ctx, f)
+		f, err = h.report(ctx, f)
 	}
 	h.noteLook(ctx, f, err)
 	if err != nil {
 		return h.afterFailure(err), nil // conditions say it, once
+	}
+	if f.unkept != nil {
+		h.wanted.Store(true)
+		return max(probeEvery, h.afterFailure(f.unkept)), nil
 	}
 	h.failures = 0
 	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
@@ -152,21 +157,28 @@ func (h *heartbeat) readTenant(ctx context.Context) (f found, err error) {
 }
 
 // report does the due work in a tenant namespace that is this App Cluster's, and
-// returns the ClusterBinding as it is then.
-func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding, error) {
-	rotated, err := h.rotate(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
+// returns what is found there then. That the App Cluster does not take what is to be kept in
+// its Secret says nothing of the control plane, which hears of the konnector all the same.
+func (h *heartbeat) report(ctx context.Context, f found) (found, error) {
+	offered, rotated, err := h.offered(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
+	if err == nil && offered != nil {
+		f.unkept = h.secret.replaceKubeconfig(ctx, offered)
+	}
 	if err == nil {
 		err = h.write(ctx, f.binding, rotated)
 	}
-	if err == nil {
-		now := time.Now()
-		h.beaten.Store(&now)
-		err = h.secret.recordTenant(ctx, f.tenant)
+	if err != nil {
+		return f, err
 	}
-	if err != nil || f.binding.Status.ClusterUID != "" {
-		return f.binding, err
+	now := time.Now()
+	h.beaten.Store(&now)
+	if f.unkept == nil {
+		f.unkept = h.secret.recordTenant(ctx, f.tenant)
 	}
-	return h.clusterBinding(ctx) // another one may have been first
+	if f.binding.Status.ClusterUID == "" {
+		f.binding, err = h.clusterBinding(ctx) // another one may have been first
+	}
+	return f, err
 }
 
 func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
@@ -225,8 +237,12 @@ func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err == nil {
 		defer h.wells.Add(1) // once it is recorded
-	} else {
+	}
+	switch {
+	case err != nil:
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
+	case f.unkept != nil && (fates.IsRefused(f.unkept) || h.failures > 0): // else it may be a moment's
+		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonKubeconfigSecretUpdateFailed, h.secret.unkept(f.unkept))
 	}
 	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "")
 	now.tenant = cmp.Or(f.tenant, now.tenant)
@@ -250,7 +266,7 @@ func (h *heartbeat) away(err error) v1alpha1.Condition {
 	case fates.Is(err, fates.Absent), fates.Is(err, fates.Unauthorized, fates.Forbidden) && h.leaving.Load():
 		return tenantGone(h.place.Server)
 	case is && c.Reason == v1alpha1.ReasonTokenRevoked && !ends.IsZero() && time.Now().After(ends):
-		return failed(c.Type, v1alpha1.ReasonControlPlaneUnauthorized, "The token for the Control Plane Cluster "+h.place.Server+" has ended, and the konnector could not fetch the next one in time. "+repair)
+		return failed(c.Type, v1alpha1.ReasonControlPlaneUnauthorized, "The token for the Control Plane Cluster "+h.place.Server+" has ended, and the konnector could not fetch the next one in time, or not write it to Secret "+h.secret.name.String()+". "+repair)
 	}
 	return c
 }
@@ -276,30 +292,30 @@ func (h *heartbeat) record(ctx context.Context, now snapshot) {
 	}
 }
 
-// rotate takes over the credential that the backend keeps for this tenant, if it is
-// not the one in use. The condition is about the backend's Secret.
-func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
+// offered is the credential that the backend keeps for this tenant; nil if it is the one in use, or
+// none to be taken over. The condition is about the backend's Secret.
+func (h *heartbeat) offered(ctx context.Context, name string) (*unstructured.Unstructured, v1alpha1.Condition, error) {
 	u, err := h.calls.Resource(cluster.Secrets).Namespace(h.place.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if cluster.IsHidden(err) {
-		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
+		return nil, warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
 	}
 	if err != nil {
-		return v1alpha1.Condition{}, fmt.Errorf("read Secret %s of the tenant: %w", name, err)
+		return nil, v1alpha1.Condition{}, fmt.Errorf("read Secret %s of the tenant: %w", name, err)
 	}
 	// A login has ended the credentials before it, and the next one is not made yet.
 	data, _, _ := unstructured.NestedMap(u.Object, "data")
 	if h.awaited.Store(len(data) == 0); len(data) == 0 {
-		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
+		return nil, v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
 	offered, err := cluster.ReadSecret(u)
 	if err != nil {
-		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
+		return nil, warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
 	current, _ := h.secret.read()
 	if current == nil || h.token.Get() == offered.Token && samePlace(&h.place, offered) {
-		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
+		return nil, v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.secret.replaceKubeconfig(ctx, u)
+	return u, v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 }
 
 // write writes when the last heartbeat is half an interval old, and when

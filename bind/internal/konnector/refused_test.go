@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -126,6 +128,104 @@ func TestNamespacesWhileAway(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestSecretUnkept: that the App Cluster does not take a credential, or the mark of the tenant, into the
+// kubeconfig Secret is told as that: the control plane is there, hears the heartbeat, and is
+// worked with; and once the App Cluster takes it, that is written without a word.
+func TestSecretUnkept(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		err := answer.Err(fakecluster.Request{Verb: "patch", Resource: cluster.Secrets, Object: cache.NewObjectName("klutch-bind", "kubeconfig")})
+		for name, rotates := range map[string]bool{"tenant ": false, "credential ": true} {
+			t.Run(name+strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newBeatingWorld(t)
+					app := w.keep(rotates)
+					var refused atomic.Bool
+					var asked, looked atomic.Int64
+					refused.Store(true)
+					app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+						if r.Verb == "patch" && refused.Load() {
+							asked.Add(1)
+							return err
+						}
+						return do()
+					})
+					w.controlPlane.Intercept(func(_ context.Context, _ fakecluster.Request, do func() error) error { looked.Add(1); return do() })
+					w.run()
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					now := w.heartbeat.snapshot()
+					if c := now.connected(); c.Status != metav1.ConditionTrue || !now.admitted {
+						t.Errorf("the control plane works, and %+v", now)
+					}
+					quiet := !rotates && answer.Kind == fates.Conflict // who was faster may have recorded it
+					if told := now.beating.Reason == v1alpha1.ReasonKubeconfigSecretUpdateFailed && strings.Contains(now.beating.Message, cluster.Explain(err)); told == quiet {
+						t.Errorf("%+v", now.beating)
+					}
+					if beaten := w.heartbeat.beaten.Load(); beaten == nil {
+						t.Error("the platform has not heard of the konnector")
+					}
+					time.Sleep(10 * time.Minute)
+					synctest.Wait()
+					if asked, looked := asked.Load(), looked.Load(); asked > 60 || looked > 400 {
+						t.Errorf("asked %d times in ten minutes, and the control plane %d times", asked, looked)
+					}
+					refused.Store(false)
+					time.Sleep(5 * time.Minute)
+					synctest.Wait()
+					if c := w.heartbeat.snapshot().beating; c.Status != metav1.ConditionTrue {
+						t.Errorf("afterwards %+v", c)
+					}
+					u, err := app.Client().Resource(cluster.Secrets).Namespace("klutch-bind").Get(t.Context(), "kubeconfig", metav1.GetOptions{})
+					if err != nil || u.GetAnnotations()[v1alpha1.TenantUIDAnnotation] == "" {
+						t.Errorf("%v, %v", u, err)
+					}
+					if k, err := cluster.ReadSecret(u); err != nil || (k.Token == "t2") != rotates {
+						t.Errorf("%+v, %v", k, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// keep gives the heartbeat a kubeconfig Secret in an App Cluster, with a watch of it; the control plane
+// offers another token if rotates, else the same.
+func (w *beatingWorld) keep(rotates bool) (app *fakecluster.Cluster) {
+	w.Helper()
+	app = fakecluster.New()
+	w.put(app.Client().Resource(cluster.NamespacesResource).Create(w.Context(), object("v1", "Namespace", "klutch-bind"), metav1.CreateOptions{}))
+	secret := func(client dynamic.Interface, namespace, token string) {
+		k := w.heartbeat.place
+		k.Token = token
+		data, err := k.Write()
+		if err != nil {
+			w.Fatal(err)
+		}
+		u := object("v1", "Secret", "kubeconfig")
+		u.Object["data"] = map[string]any{"kubeconfig": base64.StdEncoding.EncodeToString(data)}
+		secrets := client.Resource(cluster.Secrets).Namespace(namespace)
+		if _, err = secrets.Create(w.Context(), u, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			_, err = secrets.Update(w.Context(), u, metav1.UpdateOptions{})
+		}
+		w.put(u, err)
+	}
+	secret(app.Client(), "klutch-bind", "t")
+	secret(w.controlPlane.Client(), "tenant", map[bool]string{true: "t2", false: "t"}[rotates])
+	w.heartbeat.secret = &kubeconfigSecret{
+		name: cache.NewObjectName("klutch-bind", "kubeconfig"), calls: app.Client(),
+		informer: cluster.Objects(app.Client(), cluster.Secrets, "klutch-bind").Informer(cache.Indexers{}),
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.heartbeat.secret.informer.RunWithContext(ctx)
+	}()
+	w.Cleanup(func() { cancel(); <-done })
+	cache.WaitForCacheSync(ctx.Done(), w.heartbeat.secret.informer.HasSynced)
+	return app
 }
 
 // A beatingWorld is a tenant namespace "tenant" with a heartbeat, and what asks for service
