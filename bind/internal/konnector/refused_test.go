@@ -303,6 +303,29 @@ func (w *beatingWorld) run() {
 	w.heartbeat.lookNow()
 }
 
+// P25: what a provider says against a service namespace ends in an Event of each object there, and is
+// as short as one.
+func TestP25HostileRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		asked := object(v1alpha1.GroupVersion.String(), "APIServiceNamespace", "team")
+		asked.SetNamespace("tenant")
+		asked.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+			"type": v1alpha1.ConditionReady, "status": "False", "severity": "Error", "reason": "No", "message": strings.Repeat("ü", 1<<20),
+		}}}
+		if err := w.namespaces.Asked.GetStore().Add(asked); err != nil {
+			t.Fatal(err)
+		}
+		w.meet("team")
+		w.run()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := len(w.namespaces.Why("team")); n == 0 || n > cluster.MaxMessage+100 {
+			t.Errorf("%d bytes", n)
+		}
+	})
+}
+
 // TestConflictsForever: a binding whose status an API server answers with a conflict however often it
 // is read anew is written ever more rarely.
 func TestConflictsForever(t *testing.T) {

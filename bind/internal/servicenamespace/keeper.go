@@ -206,8 +206,9 @@ func refusedFor(asked *v1alpha1.APIServiceNamespace) string {
 }
 
 // refuse notes why a namespace gets no service namespace, and tells the bindings if
-// that is new.
+// that is new. Each object there has an Event that says so, and the provider chooses the words.
 func (n *Keeper) refuse(namespace, why string) (isNew bool) {
+	why = cluster.Clip(why)
 	n.mu.Lock()
 	before := n.refused[namespace]
 	if why == "" {
