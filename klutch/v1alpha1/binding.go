@@ -57,6 +57,7 @@ const (
 	ReasonTenantHeldByAnotherCluster           = "TenantHeldByAnotherCluster"
 	ReasonCustomResourceDefinitionTerminating  = "CustomResourceDefinitionTerminating"
 	ReasonCustomResourceDefinitionNamesRefused = "CustomResourceDefinitionNamesRefused"
+	ReasonStepFailed                           = "StepFailed" // of what a konnector does for a binding: an API server does not take it
 	ReasonUnsupportedClaim                     = "UnsupportedClaim"
 	ReasonInvalidClaim                         = "InvalidClaim"
 	ReasonNewClaims                            = "NewClaims"

@@ -125,9 +125,10 @@ func (k *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 		k.forget(key)
 		return 0, nil
 	}
-	v := newVerdict()
-	again, err := k.pass(ctx, b, v)
-	again = k.records.get(key).judgeWait(v, again)
+	v, record := newVerdict(), k.records.get(key)
+	again, err := k.pass(record.since(ctx), b, v)
+	record.note(err)
+	again = record.judgeWait(v, again)
 	return again, errors.Join(err, k.write(ctx, b, v))
 }
 
@@ -139,14 +140,21 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 		record:             k.records.get(key), key: key, binding: b, verdict: v,
 	}
 	schema := &installation{pass: p}
-	for _, step := range []func(context.Context) (bool, error){
-		p.openConnection, p.findExport, p.checkOffer, schema.readSchema, p.checkRights, schema.installSchema, p.sync,
+	for _, s := range []step{
+		{v1alpha1.ConditionSecretValid, "The kubeconfig Secret cannot be looked at", p.openConnection},
+		{v1alpha1.ConditionConnected, "The APIServiceExport cannot be looked at", p.findExport},
+		{v1alpha1.ConditionConnected, "The APIServiceExport cannot be looked at", p.checkOffer},
+		{v1alpha1.ConditionSchemaInSync, "The CRD of the API cannot be looked at", schema.readSchema},
+		{v1alpha1.ConditionInformersSynced, "The konnector's own rights cannot be looked at", p.checkRights},
+		{v1alpha1.ConditionSchemaInSync, "The CRD of the API cannot be installed", schema.installSchema},
+		{v1alpha1.ConditionInformersSynced, "What the binding says cannot be carried out", p.sync},
 	} {
-		ok, err := step(ctx)
+		ok, err := s.do(ctx)
 		if p.disabled {
 			k.syncs.hold(p.key, &p.record.sync)
 		}
 		if err != nil || !ok {
+			p.stumble(ctx, s, err)
 			return p.again, errors.Join(err, k.objects(ctx, p))
 		}
 	}

@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -65,6 +67,25 @@ func (p *pass) block(c v1alpha1.Condition) (bool, error) {
 	return false, nil
 }
 
+// A step is a part of a pass: the condition that it is about, what it means that it fails, and what it does.
+type step struct {
+	condition, what string
+	do              func(context.Context) (ok bool, err error)
+}
+
+// stumble says what an API server has against a step, once people are to be told. What runs goes on.
+func (p *pass) stumble(ctx context.Context, s step, err error) {
+	said := p.verdict.found[s.condition]
+	if !fates.IsTold(ctx, err) || said.Status == metav1.ConditionFalse && !isPending(said) {
+		return
+	}
+	say := failed
+	if p.record.sync.fingerprint != "" {
+		say = warned
+	}
+	p.verdict.set(say(s.condition, v1alpha1.ReasonStepFailed, s.what+": "+cluster.Explain(err)+". It is tried again by itself."))
+}
+
 // mention sets a condition, unless all is well and always was.
 func (p *pass) mention(c v1alpha1.Condition) {
 	if c.Message != "" || v1alpha1.FindCondition(p.binding.Status.Conditions, c.Type) != nil {
@@ -95,10 +116,30 @@ type bindingRecord struct {
 	schemaChanged time.Time // when its CRD was last changed
 	schemaRefused refusedSchema
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
+	failsSince    time.Time // the first of its passes that failed in a row; zero if the last one has not
 	goneUntold    bool      // the objects were not told yet that the tenant is gone
 	toldGone      time.Time // when they last were
 	released      *string   // of held deletions: the last word of its owner; nil before the first pass
 	pace          pace      // of passes
+}
+
+// since is ctx for a pass that may repeat what has failed. Package queue does not know of passes that
+// had to wait for their turn in between.
+func (r *bindingRecord) since(ctx context.Context) context.Context {
+	if r.failsSince.IsZero() {
+		return ctx
+	}
+	return fates.FailingSince(ctx, r.failsSince)
+}
+
+// note takes note of how a pass has ended.
+func (r *bindingRecord) note(err error) {
+	switch {
+	case err == nil:
+		r.failsSince = time.Time{}
+	case r.failsSince.IsZero():
+		r.failsSince = time.Now()
+	}
 }
 
 // A refusedSchema is the change of a CRD that people were told an API server did not take, and what it said.

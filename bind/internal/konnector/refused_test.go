@@ -19,11 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -324,6 +326,97 @@ func TestP25HostileRefusal(t *testing.T) {
 			t.Errorf("%d bytes", n)
 		}
 	})
+}
+
+// TestStepRefused: whatever the App Cluster's API server has against a step of a pass is told on the
+// binding, with what it said: at once if it refuses, and else once that has lasted. It is paced, and once it
+// is over the condition is that of the next step.
+func TestStepRefused(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		err := answer.Err(fakecluster.Request{Verb: "get", Resource: cluster.CRDs, Object: cache.NewObjectName("", "widgets.example.org")})
+		if fates.Is(err, fates.Absent, fates.Unserved) {
+			continue // there is no CRD, and one is made
+		}
+		t.Run(strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				stop := w.serve()
+				defer stop()
+				var asked atomic.Int64
+				var refused atomic.Bool
+				refused.Store(true)
+				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == cluster.CRDs && refused.Load() {
+						asked.Add(1)
+						return err
+					}
+					return do()
+				})
+				w.konnector.bindings.Add(cache.MetaObjectToName(w.binding))
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				c := w.condition(v1alpha1.ConditionSchemaInSync)
+				if c.Reason != v1alpha1.ReasonStepFailed || c.Severity != v1alpha1.SeverityError || !strings.Contains(c.Message, cluster.Explain(err)) {
+					t.Errorf("after half a minute %+v", c)
+				}
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if n := asked.Load(); n > 900 {
+					t.Errorf("asked %d times in ten minutes", n)
+				}
+				refused.Store(false)
+				time.Sleep(11 * time.Minute)
+				synctest.Wait()
+				if c := w.condition(v1alpha1.ConditionSchemaInSync); c.Reason == v1alpha1.ReasonStepFailed {
+					t.Errorf("afterwards %+v", c)
+				}
+			})
+		})
+	}
+}
+
+// serve has the whole konnector look at the binding, over a connection that is there.
+func (w *claimWorld) serve() (stop func()) {
+	w.Helper()
+	k, s := w.konnector, w.session
+	w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.APIServiceBindings, Kind: "APIServiceBinding"})
+	w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition", Cluster: true})
+	w.controlPlane.Serve(fakecluster.Resource{GroupVersionResource: cluster.APIServiceExports, Kind: "APIServiceExport"})
+	k.bindings, k.events = controller.New("binding", k.paced, controller.Options{Workers: passWorkers}), record.NewFakeRecorder(10_000)
+	w.binding.Spec.KubeconfigSecretRef = v1alpha1.ClusterSecretKeyRef{LocalSecretKeyRef: v1alpha1.LocalSecretKeyRef{Name: "kubeconfig"}, Namespace: "klutch-bind"}
+	w.binding.APIVersion, w.binding.Kind = v1alpha1.GroupVersion.String(), "APIServiceBinding"
+	w.export.APIVersion, w.export.Kind, w.export.Name = w.binding.APIVersion, "APIServiceExport", w.binding.Name
+	w.export.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw = []byte(`{"type":"object"}`)
+	made, err := w.app.Client().Resource(cluster.APIServiceBindings).Namespace(w.binding.Namespace).Create(w.Context(), cluster.Manifest(w.binding), metav1.CreateOptions{})
+	if err == nil {
+		err = k.app.bindings.GetStore().Add(made)
+	}
+	if err == nil {
+		_, err = w.controlPlane.Client().Resource(cluster.APIServiceExports).Namespace("tenant").Create(w.Context(), cluster.Manifest(w.export), metav1.CreateOptions{})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	s.exports = &exports{shared: s.shared, tenant: "tenant", informer: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceExports, "tenant").Informer(cache.Indexers{})}
+	s.heartbeat.seen = snapshot{looked: true, admitted: true, tenant: "uid", beating: v1alpha1.True(v1alpha1.ConditionHeartbeating)}
+	c := newTestConnection()
+	c.valid, c.session = v1alpha1.True(v1alpha1.ConditionSecretValid), s
+	k.connections = newConnections(&k.shared)
+	k.connections.bySecret[cache.NewObjectName("klutch-bind", "kubeconfig")] = c
+	return w.start(k.syncs.Run, group.Informer(s.namespaces.Asked), group.Informer(k.app.namespaces), group.Informer(s.exports.informer), k.bindings.Run)
+}
+
+// condition is what the binding says in the App Cluster.
+func (w *claimWorld) condition(of string) v1alpha1.Condition {
+	w.Helper()
+	b, err := cluster.Get[v1alpha1.APIServiceBinding](w.Context(), w.app.Client().Resource(cluster.APIServiceBindings).Namespace(w.binding.Namespace), w.binding.Name)
+	if err != nil || b == nil {
+		w.Fatal(err)
+	}
+	if c := v1alpha1.FindCondition(b.Status.Conditions, of); c != nil {
+		return *c
+	}
+	return v1alpha1.Condition{}
 }
 
 // TestConflictsForever: a binding whose status an API server answers with a conflict however often it
