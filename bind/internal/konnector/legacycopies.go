@@ -26,25 +26,31 @@ const (
 	legacyFirst = 10 * time.Second // after which the first look for copies of a legacy konnector is
 	legacyEvery = 30 * time.Second // between looks
 	legacyLooks = 3                // that find none, after which there are none
+	legacyRare  = 10 * time.Minute // between looks that fail
 )
 
 // legacyCopies are the copies of a legacy konnector that nothing has taken over.
 type legacyCopies struct {
 	next     time.Time // look
 	names    []string
-	services int // namespaces that the last look was about
-	none     int // looks that found none
+	services int    // namespaces that the last look was about
+	none     int    // looks that found none
+	failed   int    // looks in a row
+	unseen   string // why the last one failed; empty if it did not
 }
 
 // tellCopies says which copies of related objects are not what they should be.
-func (p *pass) tellCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) error {
-	if err := p.findLegacyCopies(ctx, state, selected); err != nil {
-		return err
-	}
-	if c := copiesInSync(p.verdict.found[v1alpha1.ConditionClaimsInSync], p.record.legacy.names, state); c.Type != "" {
+func (p *pass) tellCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) {
+	p.findLegacyCopies(ctx, state, selected)
+	c, l := p.verdict.found[v1alpha1.ConditionClaimsInSync], &p.record.legacy
+	if l.failed > 1 && c.Type != "" { // in a row; one may be a moment's
+		c.Message = strings.TrimSpace(c.Message + " Whether Klutch's konnector left copies cannot be looked at: " + l.unseen + ".")
+		c.Reason = cmp.Or(c.Reason, v1alpha1.ReasonCopiesLeftAlone)
 		p.verdict.set(c)
 	}
-	return nil
+	if c := copiesInSync(c, l.names, state); c.Type != "" {
+		p.verdict.set(c)
+	}
 }
 
 // copiesInSync adds to a condition which objects stand where copies should, and stay as they are,
@@ -70,12 +76,12 @@ func copiesInSync(c v1alpha1.Condition, left []string, state klutchsync.Status) 
 }
 
 // findLegacyCopies looks a few times after a start and after a namespace is mapped, and goes on
-// for as long as it finds some.
-func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) error {
+// for as long as it finds some, ever more rarely while it fails.
+func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) {
 	l := &p.record.legacy
 	services, known := p.session.namespaces.Services()
 	if !state.Synced || !known || l.none >= legacyLooks && l.services == len(services) {
-		return nil
+		return
 	}
 	if l.services != len(services) {
 		l.services, l.none, l.next = len(services), 0, time.Time{}
@@ -85,13 +91,29 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 	}
 	if wait := time.Until(l.next); wait > 0 {
 		p.lookAgain(wait)
-		return nil
+		return
 	}
+	names, err := p.lookForLegacy(ctx, services, selected)
+	every := legacyEvery
+	switch {
+	case err != nil:
+		every = min(legacyEvery<<min(l.failed, 10), legacyRare)
+		l.failed, l.unseen = l.failed+1, cluster.Explain(err)
+	case len(names) > 0:
+		l.names, l.none, l.failed = names, 0, 0
+	default:
+		l.names, l.none, l.failed = nil, l.none+1, 0
+	}
+	l.next = time.Now().Add(every)
+	p.lookAgain(every)
+}
+
+// lookForLegacy looks for copies of a legacy konnector on both sides.
+func (p *pass) lookForLegacy(ctx context.Context, services []string, selected []klutchsync.Related) (names []string, err error) {
 	granted, _, err := p.grantedNamespaces(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var names []string
 	type copies struct {
 		of   schema.GroupVersionResource
 		from klutchsync.Side
@@ -108,17 +130,11 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 		}
 		found, err := side.OfLegacy(ctx, r.Resource)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		names = append(names, found...)
 	}
-	if l.names, l.next = names, time.Now().Add(legacyEvery); len(names) > 0 {
-		l.none = 0
-	} else {
-		l.none++
-	}
-	p.lookAgain(legacyEvery)
-	return nil
+	return names, nil
 }
 
 // lookAgain has the next pass come no later than that.

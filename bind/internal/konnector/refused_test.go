@@ -17,7 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
@@ -417,6 +419,79 @@ func (w *claimWorld) condition(of string) v1alpha1.Condition {
 		return *c
 	}
 	return v1alpha1.Condition{}
+}
+
+// P8: a platform whose lists have no end, or that cannot list, keeps the look for copies of Klutch's konnector
+// from its end, and nothing else: what comes after it is done, it is looked ever more rarely, and told.
+func TestP8EndlessCopies(t *testing.T) {
+	for name, err := range map[string]error{"endless": nil, "failing": apierrors.NewInternalError(errors.New("etcd"))} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				w.owner = v1alpha1.OwnerConsumer
+				defer w.run()()
+				w.answer(v1alpha1.ClaimAccepted)
+				synctest.Wait()
+				w.look()
+				hostile := &endless{Interface: w.session.Meta, err: err}
+				w.session.Meta = hostile
+				for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(5 * time.Second) {
+					before := time.Now()
+					w.look()
+					if took := time.Since(before); took > time.Minute {
+						t.Fatalf("a look takes %s", took)
+					}
+				}
+				if hostile.lists.Load() > 20*endlessPages {
+					t.Errorf("%d lists in an hour", hostile.lists.Load())
+				}
+				c := w.verdict.found[v1alpha1.ConditionClaimsInSync]
+				if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "Whether Klutch's konnector left copies cannot be looked at: ") {
+					t.Errorf("%+v", c)
+				}
+				if _, said := w.verdict.found[v1alpha1.ConditionInformersSynced]; !said {
+					t.Error("what comes after the look is not done")
+				}
+			})
+		})
+	}
+}
+
+// An endless client lists a page after the other, a second each, or fails.
+type endless struct {
+	metadata.Interface
+	err   error
+	lists atomic.Int64
+}
+
+const endlessPages = 100
+
+func (e *endless) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	return &endlessLists{e.Interface.Resource(gvr), e}
+}
+
+type endlessLists struct {
+	metadata.Getter
+	of *endless
+}
+
+func (l *endlessLists) Namespace(string) metadata.ResourceInterface { return l }
+
+func (l *endlessLists) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	n := l.of.lists.Add(1)
+	if l.of.err != nil {
+		return nil, l.of.err
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	if n < 100*endlessPages { // so that a test of it ends
+		list.Continue = "more"
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Second):
+		return list, nil
+	}
 }
 
 // TestConflictsForever: a binding whose status an API server answers with a conflict however often it

@@ -250,9 +250,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	if settled { // else ClaimsInSync would say that the claims were looked at
-		if err := p.tellCopies(ctx, state, selected); err != nil {
-			return false, err
-		}
+		p.tellCopies(ctx, state, selected)
 		p.relatedWait(state.Unreadable)
 	}
 	if p.record.lacks != "" {

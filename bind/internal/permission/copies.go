@@ -5,7 +5,9 @@ package permission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/legacycopy"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -34,82 +37,113 @@ type Copies struct {
 // the ones that others want too. It returns in which namespaces the konnector may not list them.
 func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, unseen []string, err error) {
 	for _, namespace := range from.Namespaces {
-		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
-		defer cancel()
-		found, err := from.in(ctx, resource, namespace)
-		if fates.Is(err, fates.Forbidden) {
+		n, err := from.removeIn(ctx, resource, namespace)
+		removed += n
+		if fates.Is(err, fates.Forbidden) && errors.Is(err, errUnlisted) {
 			unseen = append(unseen, namespace)
 			continue
 		}
 		if err != nil {
 			return removed, unseen, err
 		}
-		for i := range found {
-			o := &found[i]
-			ours, others := copiedBy(from.Binding, from.Owner, o)
-			if !ours && (!from.Legacy || !legacycopy.Is(o, string(from.Owner))) {
-				continue
-			}
-			if from.Stays != nil {
-				if stays, err := from.Stays(ctx, o); err != nil {
-					return removed, unseen, err
-				} else if stays {
-					continue
-				}
-			}
-			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
-				return removed, unseen, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
-			}
-			removed++
-		}
 	}
 	return removed, unseen, nil
 }
 
-// in lists what may be copies in a namespace.
-func (from Copies) in(ctx context.Context, resource schema.GroupVersionResource, namespace string) (found []metav1.PartialObjectMetadata, err error) {
-	opts := metav1.ListOptions{Limit: copiesPage}
-	if !from.Legacy {
-		opts.LabelSelector = v1alpha1.BoundAnnotation + "=true"
-	}
-	for {
-		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, opts)
-		if fates.Is(err, fates.Terminating, fates.Absent, fates.Unserved) {
-			return found, nil
-		}
+func (from Copies) removeIn(ctx context.Context, resource schema.GroupVersionResource, namespace string) (removed int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
+	defer cancel()
+	for o, err := range from.in(ctx, resource, namespace) {
 		if err != nil {
-			return nil, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
+			return removed, err
 		}
-		for _, o := range list.Items {
-			if cluster.IsCopy(&o) {
-				found = append(found, o)
+		ours, others := copiedBy(from.Binding, from.Owner, o)
+		if !ours && (!from.Legacy || !legacycopy.Is(o, string(from.Owner))) {
+			continue
+		}
+		if from.Stays != nil {
+			if stays, err := from.Stays(ctx, o); err != nil {
+				return removed, err
+			} else if stays {
+				continue
 			}
 		}
-		if opts.Continue = list.Continue; opts.Continue == "" {
-			return found, nil
+		if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
+			return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// errUnlisted says that copies cannot be listed.
+var errUnlisted = errors.New("look for copies")
+
+// in are what may be copies in a namespace. A page of them is held at a time: what the other side
+// lists may have no end.
+func (from Copies) in(ctx context.Context, resource schema.GroupVersionResource, namespace string) iter.Seq2[*metav1.PartialObjectMetadata, error] {
+	return func(yield func(*metav1.PartialObjectMetadata, error) bool) {
+		opts := metav1.ListOptions{Limit: copiesPage}
+		if !from.Legacy {
+			opts.LabelSelector = v1alpha1.BoundAnnotation + "=true"
+		}
+		for {
+			list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, opts)
+			if fates.Is(err, fates.Terminating, fates.Absent, fates.Unserved) {
+				return
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("%w of %s: %w", errUnlisted, resource.GroupResource(), err))
+				return
+			}
+			for i := range list.Items {
+				if o := &list.Items[i]; cluster.IsCopy(o) && !yield(o, nil) {
+					return
+				}
+			}
+			if opts.Continue = list.Continue; opts.Continue == "" {
+				return
+			}
 		}
 	}
 }
 
-const copiesPage = 500 // objects a request
+const (
+	copiesPage  = 500 // objects a request
+	mostLegacy  = 1000
+	longestName = 600 // of a resource, a namespace and an object
+)
 
 // OfLegacy are the names of the copies of a resource that a legacy konnector wrote, and that
-// nothing has taken over, where the konnector may list them.
+// nothing has taken over, where the konnector may list them: a thousand at most.
 func (from Copies) OfLegacy(ctx context.Context, resource schema.GroupVersionResource) (names []string, err error) {
 	from.Legacy = true
 	for _, namespace := range from.Namespaces {
-		found, err := from.in(ctx, resource, namespace)
+		found, err := from.ofLegacyIn(ctx, resource, namespace)
 		if err != nil && !fates.Is(err, fates.Forbidden) {
 			return nil, err
 		}
-		for i := range found {
-			if o := &found[i]; legacycopy.Is(o, string(from.Owner)) {
-				names = append(names, resource.GroupResource().String()+" "+o.Namespace+"/"+o.Name)
-			}
-		}
+		names = append(names, found[:min(len(found), mostLegacy-len(names))]...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+func (from Copies) ofLegacyIn(ctx context.Context, resource schema.GroupVersionResource, namespace string) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
+	defer cancel()
+	for o, err := range from.in(ctx, resource, namespace) {
+		switch {
+		case err != nil:
+			return nil, err
+		case !legacycopy.Is(o, string(from.Owner)):
+		case len(names) == mostLegacy:
+			return names, nil
+		default:
+			names = append(names, text.Clip(resource.GroupResource().String()+" "+o.Namespace+"/"+o.Name, longestName))
+		}
+	}
+	return names, nil
 }
 
 // removeCopy removes a copy in the version that was seen or, if it is shared, what
