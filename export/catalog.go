@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -137,6 +138,9 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		LostInstances:    template.Spec.LostInstances,
 		Isolation:        template.Spec.ClusterScopedIsolation,
 		Adoption:         template.Spec.Adoption,
+	}
+	if problems := validation.IsDNS1123Subdomain(s.Name()); len(problems) > 0 {
+		return Service{}, fmt.Errorf("template %s %w: %.253q is the name of no API: %s", cache.MetaObjectToName(u), errUnreadable, s.Name(), problems[0])
 	}
 	if exporttemplate.IsForeign(u) && s.Adoption == "" {
 		s.Adoption = v1alpha1.AdoptionOffer // they have no word for it: Klutch's konnector adopts whatever is there

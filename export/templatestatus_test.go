@@ -3,14 +3,54 @@
 package export
 
 import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
+
+// A template that names no API offers nothing, and the other templates count: the CRDs of other groups
+// let names pass that are none, and who may make templates in one namespace must not take the offer of all away.
+func TestTemplateWithoutAName(t *testing.T) {
+	template := func(name, group, resource string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default","uid":%q},"spec":{"APIServiceSelector":{"group":%q,"resource":%q}}}`, name, name, group, resource)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		items := ""
+		switch r.URL.Path {
+		case "/apis/klutch.anynines.com/v1alpha1/apiserviceexporttemplates":
+		case "/apis/bind.anynines.com/v1alpha1/apiserviceexporttemplates":
+			items = strings.Join([]string{
+				template("empty", "", ""), template("up", "../../example.org", "gears"), template("percent", "example.org", "%2f"), template("good", "example.org", "widgets"),
+			}, ",")
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"kind":"APIServiceExportTemplateList","apiVersion":"bind.anynines.com/v1alpha1","items":[%s]}`, items)
+	}))
+	defer server.Close()
+	dyn, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	services, err := templates{dyn}.Services(t.Context())
+	if err != nil || len(services) != 1 || services[0].Name() != "widgets.example.org" {
+		t.Errorf("%+v, %v", services, err)
+	}
+}
 
 // A template of another group carries no condition of ours. The log says once what it lacks,
 // and again when that is something else, or when it comes back.
