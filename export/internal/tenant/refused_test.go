@@ -3,10 +3,13 @@
 package tenant
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,6 +84,72 @@ func TestServiceNamespaceRefused(t *testing.T) {
 					t.Errorf("lasting %t: %v, %v", lasts, conditions, err)
 				}
 			}
+		})
+	}
+}
+
+// What an API server has against a step of the removal of a tenant is told by its ClusterBinding, at once
+// if it is a refusal and else once that has lasted, also where looks rest in between.
+func TestRemovalRefused(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		refusal := answer.Err(fakecluster.Request{Verb: "list", Resource: NamespaceResource})
+		t.Run(strings.ReplaceAll(refusal.Error(), "/", " "), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := Holder{Issuer: "i", Subject: "ada", Cluster: "1"}
+				tenant := h.Namespace("cluster")
+				c := fakecluster.New(
+					fakecluster.Resource{GroupVersionResource: NamespaceResource, Kind: "APIServiceNamespace"},
+					fakecluster.Resource{GroupVersionResource: ClusterBindingResource, Kind: "ClusterBinding"},
+				)
+				create(t, c.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": tenant}})
+				bindings := c.Client().Resource(ClusterBindingResource).Namespace(tenant)
+				made := create(t, bindings, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "ClusterBinding", "metadata": map[string]any{"name": v1alpha1.ClusterBindingName, "finalizers": []any{v1alpha1.TenantFinalizer}}})
+				c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "list" && r.Resource == NamespaceResource {
+						return refusal
+					}
+					return do()
+				})
+				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Annotations: h.Annotations(), Labels: map[string]string{v1alpha1.TenantLabel: tenant}}}
+				r := &removals{
+					Clients: Clients{Kube: fake.NewClientset(ns), Dyn: c.Client(), Meta: c.Metadata()},
+					breaker: &breaker{opts: &Options{RemovalsAtOnce: -1}}, contents: &contents{}, locks: &tenantLocks{},
+				}
+				going := metav1.Now()
+				told := func() bool {
+					t.Helper()
+					u, err := bindings.Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
+					binding := &v1alpha1.ClusterBinding{}
+					if err == nil {
+						err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, binding)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					binding.DeletionTimestamp = &going
+					if _, err := r.remove(t.Context(), binding); err != nil && fates.Of(err) != fates.Of(refusal) {
+						t.Fatal(err)
+					}
+					if u, err = bindings.Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); err == nil {
+						err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, binding)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					said := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionRemoved)
+					return said != nil && said.Reason == reasonRefused && said.Severity == v1alpha1.SeverityWarning && strings.Contains(said.Message, fates.Stable(refusal))
+				}
+				if made.GetUID() == "" || told() != fates.IsRefused(refusal) {
+					t.Errorf("at first: told is %t", !fates.IsRefused(refusal))
+				}
+				for range 40 {
+					time.Sleep(time.Second)
+					told()
+				}
+				if !told() {
+					t.Error("it is not told after forty seconds")
+				}
+			})
 		})
 	}
 }

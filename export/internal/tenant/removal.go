@@ -17,6 +17,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -35,7 +36,13 @@ type removals struct {
 	contents *contents
 	breaker  *breaker
 	locks    *tenantLocks
-	looks    sync.Map // of times: the last look at what is left of a tenant that goes, by UID of its ClusterBinding
+	looks    sync.Map // of look: the last one at a tenant that goes, by UID of its ClusterBinding
+}
+
+// A look is one at what is left of a tenant that goes.
+type look struct {
+	at    time.Time
+	fails time.Time // the first one that failed in a row; zero if this one did not
 }
 
 // remove takes a tenant away whose ClusterBinding is deleted: first its
@@ -55,7 +62,11 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 		return 0, fmt.Errorf("read tenant namespace: %w", err)
 	}
 	if _, ok := holderOf(ns); ok {
-		if waits, err := r.drain(ctx, binding, ns); waits != nil || err != nil {
+		waits, err := r.drain(ctx, binding, ns)
+		if refused := r.note(ctx, binding, err); waits == nil {
+			waits = refused
+		}
+		if waits != nil || err != nil {
 			return removalPace(binding), errors.Join(err, r.explain(ctx, binding, waits))
 		}
 	}
@@ -69,12 +80,38 @@ func (r *removals) resting(binding *v1alpha1.ClusterBinding) time.Duration {
 	if terminating(binding) {
 		return 0
 	}
-	last, _ := r.looks.Load(binding.UID)
-	if at, ok := last.(time.Time); ok && time.Since(at) < removalPace(binding) {
-		return removalPace(binding) - time.Since(at)
+	last := r.last(binding)
+	if left := removalPace(binding) - time.Since(last.at); left > 0 {
+		return left
 	}
-	r.looks.Store(binding.UID, time.Now())
+	r.looks.Store(binding.UID, look{time.Now(), last.fails})
 	return 0
+}
+
+// last is the last look at a tenant; the zero look if there was none.
+func (r *removals) last(binding *v1alpha1.ClusterBinding) look {
+	last, _ := r.looks.Load(binding.UID)
+	l, _ := last.(look)
+	return l
+}
+
+// note takes note of how a look has ended, and returns what an API server has against a step of the
+// removal, once people are to be told. Package queue does not know of the looks that rest in between.
+func (r *removals) note(ctx context.Context, binding *v1alpha1.ClusterBinding, err error) *waiting {
+	l := r.last(binding)
+	switch {
+	case err == nil:
+		l.fails = time.Time{}
+	case l.fails.IsZero():
+		l.fails = time.Now()
+	default:
+		ctx = fates.FailingSince(ctx, l.fails)
+	}
+	r.looks.Store(binding.UID, l)
+	if !fates.IsTold(ctx, err) {
+		return nil
+	}
+	return &waiting{reasonRefused, fmt.Sprintf("the platform's API server %s a step of it: %s", fates.Of(err).Word(), text.Clip(fates.Stable(err), longestReason))}
 }
 
 // removalPace is how soon to look again: seldom where nothing happens for long, since
@@ -89,7 +126,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 		return nil
 	}
 	severity := v1alpha1.SeverityInfo
-	if waits.Reason == v1alpha1.ReasonRemovalHeld {
+	if waits.Reason == v1alpha1.ReasonRemovalHeld || waits.Reason == reasonRefused {
 		severity = v1alpha1.SeverityWarning
 	}
 	return writeClusterBinding(ctx, r.Dyn, binding, Terms{Klutchs: true}, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
