@@ -140,7 +140,7 @@ func (w *world) inForce(namespaces ...string) {
 	w.t.Helper()
 	_ = wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		for _, namespace := range namespaces {
-			q, err := w.admin.CoreV1().ResourceQuotas(namespace).Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+			q, err := w.admin.CoreV1().ResourceQuotas(namespace).Get(ctx, v1alpha1.CapsQuota, metav1.GetOptions{})
 			if err != nil || len(q.Status.Used) < len(q.Spec.Hard) || len(q.Spec.Hard) == 0 {
 				return false, nil //nolint:nilerr // it may come yet
 			}
@@ -212,7 +212,7 @@ func quotasOfOthers(t *testing.T, w *world) {
 	c := w.control(e)
 	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + v1alpha1.TenantLabel + ": x, " + v1alpha1.AppNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
-		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.CapsQuota, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}

@@ -118,7 +118,7 @@ func crashes(t *testing.T, w *world) {
 func whole(t *testing.T, w *world, namespace string) {
 	t.Helper()
 	_, account := w.admin.CoreV1().ServiceAccounts(namespace).Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	_, rights := w.admin.RbacV1().RoleBindings(namespace).Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+	_, rights := w.admin.RbacV1().RoleBindings(namespace).Get(t.Context(), v1alpha1.TenantRoleBinding, metav1.GetOptions{})
 	_, binding := w.dyn.Resource(tenant.ClusterBindingResource).Namespace(namespace).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	secret, credential := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	_, record := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), v1alpha1.TenantRecordSecret, metav1.GetOptions{})

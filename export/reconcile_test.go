@@ -131,13 +131,12 @@ func byHand(t *testing.T, w *world, tenant string) {
 	t.Helper()
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-b, namespace: " + tenant + "}}"))
 	space := until(w, "apiservicenamespaces", tenant, "team-b", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" }).Status.Namespace
-	name := v1alpha1.TenantServiceAccount
 	for what, part := range map[string]struct {
 		resource, namespace, name string
 	}{
-		"role binding of the tenant":                     {"rolebindings", tenant, name},
-		"role binding of a service namespace":            {"rolebindings", space, name},
-		"role":                                           {"roles", space, name},
+		"role binding of the tenant":                     {"rolebindings", tenant, v1alpha1.TenantRoleBinding},
+		"role binding of a service namespace":            {"rolebindings", space, v1alpha1.TenantRoleBinding},
+		"role":                                           {"roles", space, v1alpha1.ServiceNamespaceRole},
 		"the backend's own role binding":                 {"rolebindings", tenant, v1alpha1.BackendRoleBinding},
 		"the backend's own role binding beside services": {"rolebindings", space, v1alpha1.BackendRoleBinding},
 	} {
@@ -153,7 +152,7 @@ func byHand(t *testing.T, w *world, tenant string) {
 		w.eventually(what+" is back", there)
 	}
 	before := w.kubeconfigOf(tenant)
-	if err := w.admin.CoreV1().ServiceAccounts(tenant).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+	if err := w.admin.CoreV1().ServiceAccounts(tenant).Delete(t.Context(), v1alpha1.TenantServiceAccount, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("a token of another service account", func(ctx context.Context) (bool, error) {

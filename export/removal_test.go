@@ -176,7 +176,7 @@ func removalOrphans(t *testing.T, c *tenantClient) {
 	if _, err := c.w.dyn.Resource(widgets).Namespace(own).Get(t.Context(), "w", metav1.GetOptions{}); err != nil {
 		t.Fatalf("the widget did not stay: %v", err)
 	}
-	if _, err := c.w.admin.RbacV1().RoleBindings(own).Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := c.w.admin.RbacV1().RoleBindings(own).Get(t.Context(), v1alpha1.TenantRoleBinding, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("rights of a tenant that is gone: %v", err)
 	}
 	*c = *c.w.tenant("ada", "c3", "widgets.example.org")

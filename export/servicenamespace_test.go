@@ -211,7 +211,7 @@ func TestServiceNamespaceIsKept(t *testing.T) {
 				}
 			}
 			time.Sleep(after)
-			for gvr, names := range map[schema.GroupVersionResource][]string{roles: {v1alpha1.TenantServiceAccount}, roleBindings: {v1alpha1.TenantServiceAccount, v1alpha1.BackendRoleBinding}} {
+			for gvr, names := range map[schema.GroupVersionResource][]string{roles: {v1alpha1.ServiceNamespaceRole}, roleBindings: {v1alpha1.TenantRoleBinding, v1alpha1.BackendRoleBinding}} {
 				for _, name := range names {
 					if err := s.Client().Resource(gvr).Namespace(service).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 						t.Fatal(err)
@@ -219,15 +219,15 @@ func TestServiceNamespaceIsKept(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Second)
-			s.change(roles, service, v1alpha1.TenantServiceAccount, `{"rules":[]}`)
+			s.change(roles, service, v1alpha1.ServiceNamespaceRole, `{"rules":[]}`)
 			time.Sleep(time.Second)
-			s.has(roles, service, v1alpha1.TenantServiceAccount, "rules", 1)
-			s.has(roleBindings, service, v1alpha1.TenantServiceAccount, "subjects", 1)
+			s.has(roles, service, v1alpha1.ServiceNamespaceRole, "rules", 1)
+			s.has(roleBindings, service, v1alpha1.TenantRoleBinding, "subjects", 1)
 			s.has(roleBindings, service, v1alpha1.BackendRoleBinding, "subjects", 1)
 			s.put(tenant.ExportResource, s.tenant, object(`{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: gadgets.example.org},
 				spec: {group: example.org, scope: Namespaced, names: {plural: gadgets, kind: Gadget}}}`))
 			time.Sleep(time.Second)
-			s.has(roles, service, v1alpha1.TenantServiceAccount, "rules", 2)
+			s.has(roles, service, v1alpha1.ServiceNamespaceRole, "rules", 2)
 			ns, err := s.Client().Resource(namespaces).Get(t.Context(), service, metav1.GetOptions{})
 			if noted := ns.GetAnnotations()[v1alpha1.ExportedAnnotation]; err != nil || noted != "gadgets.example.org,widgets.example.org" {
 				t.Errorf("noted are %q, %v", noted, err)

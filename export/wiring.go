@@ -117,14 +117,13 @@ func newControl(e *Exporter) (*control, error) {
 func (c *control) newCaches() (*tenant.Caches, error) {
 	var errs [3]error
 	specs, core, rbac := &interner{}, corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion
-	tenants := named(v1alpha1.TenantServiceAccount)
 	caches := &tenant.Caches{
 		Kube:     c.clients.Kube,
 		CRDs:     c.metadata(offer.CRDResource, nil),
 		Owned:    c.metadata(core.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel }),
-		Accounts: c.metadata(core.WithResource("serviceaccounts"), tenants),
-		Bindings: c.metadata(rbac.WithResource("rolebindings"), tenants),
-		Roles:    c.metadata(rbac.WithResource("roles"), tenants),
+		Accounts: c.metadata(core.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount)),
+		Bindings: c.metadata(rbac.WithResource("rolebindings"), named(v1alpha1.TenantRoleBinding)),
+		Roles:    c.metadata(rbac.WithResource("roles"), named(v1alpha1.ServiceNamespaceRole)),
 		Entries:  c.metadata(rbac.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding)),
 	}
 	caches.Exports, errs[0] = typed.Informer(c.watches.Dyn, tenant.ExportResource, specs.transform)

@@ -22,8 +22,8 @@ const (
 	KubeconfigSecretName = "kubeconfig"
 	// ClusterBindingName is the name of every ClusterBinding.
 	ClusterBindingName = "cluster"
-	// TenantServiceAccount is the account of a tenant in its tenant namespace. The
-	// Roles and RoleBindings made for it carry the same name.
+	// TenantServiceAccount is the account of a tenant in its tenant namespace. Objects of
+	// other kinds have the same name: see TokenAnchorSecret.
 	TenantServiceAccount = "klutch-binder"
 	// LeaseName is the konnector's leader election Lease.
 	LeaseName = "klutch-bind"
@@ -182,9 +182,24 @@ const (
 	// TenantRecordSecret of a tenant namespace says who holds the tenant and which services
 	// were chosen. Tenants can neither read nor write it.
 	TenantRecordSecret = "klutch-tenant"
+	// Objects of seven kinds are named klutch-binder: the ServiceAccount TenantServiceAccount,
+	// those of the next five constants, and in deploy/backend the admission policy on what
+	// tenants write.
+
 	// TokenAnchorSecret of a tenant namespace is what tokens are bound to: they die when it
 	// is deleted.
 	TokenAnchorSecret = "klutch-binder"
+	// TenantRoleBinding gives the account of a tenant its rights in one namespace: TenantRole
+	// in its tenant namespace, ServiceNamespaceRole in a service namespace.
+	TenantRoleBinding = "klutch-binder"
+	// ServiceNamespaceRole is the Role of a tenant in one service namespace.
+	ServiceNamespaceRole = "klutch-binder"
+	// CapsQuota is the ResourceQuota that caps a tenant in one namespace.
+	CapsQuota = "klutch-binder"
+	// LegacyTenantRole is the ClusterRole that Klutch's backend gives tenants in place of
+	// TenantRole. With a hyphen and the tenant namespace behind it, it is the ClusterRole, and
+	// ClusterRoleBinding, of one tenant in the whole cluster.
+	LegacyTenantRole = "klutch-binder"
 	// BackendRoleBinding is the RoleBinding by which the backend has rights in a namespace
 	// of a tenant: BackendTenantRole in a tenant namespace, BackendOfferRole in a service
 	// namespace.

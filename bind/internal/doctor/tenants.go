@@ -58,7 +58,7 @@ func (d *doctor) foreseeTenants(ctx context.Context) bool {
 
 // unadoptable says why a backend would not adopt a tenant; it has the same rules.
 func unadoptable(ctx context.Context, app *cluster.App, ns *corev1.Namespace) string {
-	role, err := cluster.Get[rbacv1.ClusterRole](ctx, app.Resource(cluster.ClusterRoles), v1alpha1.TenantServiceAccount+"-"+ns.Name)
+	role, err := cluster.Get[rbacv1.ClusterRole](ctx, app.Resource(cluster.ClusterRoles), v1alpha1.LegacyTenantRole+"-"+ns.Name)
 	if err != nil {
 		return cluster.Trouble(err)
 	}
@@ -69,7 +69,7 @@ func unadoptable(ctx context.Context, app *cluster.App, ns *corev1.Namespace) st
 	case ns.DeletionTimestamp != nil:
 		return "it is being deleted"
 	case role == nil || !slices.ContainsFunc(role.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Namespace" && o.UID == ns.UID }):
-		return "no ClusterRole " + v1alpha1.TenantServiceAccount + "-" + ns.Name + " of it shows that Klutch's backend has made it"
+		return "no ClusterRole " + v1alpha1.LegacyTenantRole + "-" + ns.Name + " of it shows that Klutch's backend has made it"
 	case binding == nil || binding.DeletionTimestamp != nil:
 		return "it has no ClusterBinding, or that is being deleted"
 	case binding.Spec.KubeconfigSecretRef.Name != v1alpha1.KubeconfigSecretName:
@@ -92,11 +92,11 @@ func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects,
 		return "APIServiceExport " + e.Name + ": " + outcome
 	})
 	spaces := eachOf(ctx, app.Resource(cluster.APIServiceNamespaces).Namespace(tenant), func(n *v1alpha1.APIServiceNamespace) string {
-		return "Namespace " + n.Status.Namespace + ": stays with what is in it; its RoleBinding klutch-binder becomes ours"
+		return "Namespace " + n.Status.Namespace + ": stays with what is in it; its RoleBinding " + v1alpha1.TenantRoleBinding + " becomes ours"
 	})
 	return slices.Concat(exports, spaces, []string{
 		"Secret " + tenant + "/" + v1alpha1.TokenAnchorSecret + ": replaced; Klutch's token, which never ends, is refused from then on",
-		"ClusterRoleBinding " + v1alpha1.TenantServiceAccount + "-" + tenant + ": deleted, with the rights in the whole cluster",
+		"ClusterRoleBinding " + v1alpha1.LegacyTenantRole + "-" + tenant + ": deleted, with the rights in the whole cluster",
 	}), withdrawn
 }
 

@@ -226,7 +226,7 @@ func (c *Caches) snapshot(tenant string) (s snapshot) {
 	if account, ok := stored(c.Accounts, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
 		s.account = account.GetResourceVersion()
 	}
-	if rights, ok := stored(c.Bindings, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
+	if rights, ok := stored(c.Bindings, tenant+"/"+v1alpha1.TenantRoleBinding); ok {
 		s.rights = rights.GetResourceVersion()
 	}
 	if entry, ok := stored(c.Entries, tenant+"/"+v1alpha1.BackendRoleBinding); ok {

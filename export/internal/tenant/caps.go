@@ -75,7 +75,7 @@ func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]i
 
 func (q *quotas) write(ctx context.Context, namespace string, hard corev1.ResourceList, fresh bool) error {
 	quotas := q.Kube.CoreV1().ResourceQuotas(namespace)
-	wanted := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	wanted := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CapsQuota}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	got, _, err := obtain(fresh,
 		func() (*corev1.ResourceQuota, error) { return quotas.Get(ctx, wanted.Name, metav1.GetOptions{}) },
 		func() (*corev1.ResourceQuota, error) {

@@ -228,14 +228,14 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 	if err != nil {
 		return nil, nil, err
 	}
-	given, err = r.bind(ctx, namespace, tenant, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.TenantServiceAccount}, fresh)
+	given, err = r.bind(ctx, namespace, tenant, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.ServiceNamespaceRole}, fresh)
 	return made, given, err
 }
 
 // bind gives the account of a tenant a role in a namespace.
 func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef, fresh bool) (given *rbacv1.RoleBinding, err error) {
 	err = retry.OnError(manyWriters, conflicting, func() (err error) { // a login and the controllers replace it at once
-		given, err = r.ensureRoleBinding(ctx, bindingOf(namespace, v1alpha1.TenantServiceAccount, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount)), fresh)
+		given, err = r.ensureRoleBinding(ctx, bindingOf(namespace, v1alpha1.TenantRoleBinding, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount)), fresh)
 		return err
 	})
 	return given, err
@@ -273,10 +273,10 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, next *rbacv1.RoleBinding
 	return got, ensured(err, "role binding", namespace)
 }
 
-// isTenantRole tells the roles of a tenant in its tenant namespace; the last one is of earlier
-// versions, and Klutch's by name.
+// isTenantRole tells the roles of a tenant in its tenant namespace; earlier versions of this
+// backend gave it the last one, too.
 func isTenantRole(role rbacv1.RoleRef) bool {
-	return role.Kind == "ClusterRole" && slices.Contains([]string{v1alpha1.TenantRole, v1alpha1.KlutchKonnectorRole, v1alpha1.TenantServiceAccount}, role.Name)
+	return role.Kind == "ClusterRole" && slices.Contains([]string{v1alpha1.TenantRole, v1alpha1.KlutchKonnectorRole, v1alpha1.LegacyTenantRole}, role.Name)
 }
 
 // klutchKonnector tells whether the platform team lets a tenant use Klutch's konnector.
@@ -299,10 +299,10 @@ func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv
 	roles := r.Kube.RbacV1().Roles(namespace)
 	got, _, err := obtain(fresh,
 		func() (*rbacv1.Role, error) {
-			return roles.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+			return roles.Get(ctx, v1alpha1.ServiceNamespaceRole, metav1.GetOptions{})
 		},
 		func() (*rbacv1.Role, error) {
-			return roles.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Rules: rules}, metav1.CreateOptions{})
+			return roles.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ServiceNamespaceRole}, Rules: rules}, metav1.CreateOptions{})
 		})
 	if err == nil && !equality.Semantic.DeepEqual(got.Rules, rules) {
 		got.Rules = rules
@@ -325,7 +325,7 @@ func InForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.
 
 // take takes the rights of a tenant in a namespace away.
 func (r *Rights) take(ctx context.Context, namespace string) error {
-	return r.unbind(ctx, namespace, v1alpha1.TenantServiceAccount)
+	return r.unbind(ctx, namespace, v1alpha1.TenantRoleBinding)
 }
 
 func (r *Rights) unbind(ctx context.Context, namespace, binding string) error {

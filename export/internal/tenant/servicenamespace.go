@@ -247,7 +247,7 @@ func (n *serviceNamespaces) stands(asked *v1alpha1.APIServiceNamespace, name str
 	p := n.lastOf(asked)
 	return p.wants == w.digest() && time.Now().Before(p.due) &&
 		shows(n.caches.Owned, name, p.namespace) && shows(n.caches.Entries, name+"/"+v1alpha1.BackendRoleBinding, p.entry) &&
-		shows(n.caches.Bindings, name+"/"+v1alpha1.TenantServiceAccount, p.rights) && shows(n.caches.Roles, name+"/"+v1alpha1.TenantServiceAccount, p.role)
+		shows(n.caches.Bindings, name+"/"+v1alpha1.TenantRoleBinding, p.rights) && shows(n.caches.Roles, name+"/"+v1alpha1.ServiceNamespaceRole, p.role)
 }
 
 // lastOf is what the last pass has left for asked; the zero provision if there was none.

@@ -472,7 +472,7 @@ func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotat
 	if err != nil || ns.Labels[v1alpha1.TenantLabel] != "" || ns.Annotations[v1alpha1.ServiceNamespaceAnnotation] != annotations[v1alpha1.ServiceNamespaceAnnotation] {
 		return IgnoreNotFound(err)
 	}
-	rights, err := t.Kube.RbacV1().RoleBindings(name).Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+	rights, err := t.Kube.RbacV1().RoleBindings(name).Get(ctx, v1alpha1.TenantRoleBinding, metav1.GetOptions{})
 	if err != nil || rights.RoleRef != clusterRole(klutchRole(tenant)) {
 		return IgnoreNotFound(err)
 	}
@@ -481,7 +481,7 @@ func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotat
 }
 
 // klutchRole is the ClusterRole, and ClusterRoleBinding, of a tenant of Klutch's backend.
-func klutchRole(tenant string) string { return v1alpha1.TenantServiceAccount + "-" + tenant }
+func klutchRole(tenant string) string { return v1alpha1.LegacyTenantRole + "-" + tenant }
 
 // narrow takes from an adopted tenant what Klutch's backend gave it in the whole cluster, once it
 // has our rights to the cluster-scoped APIs that it goes on with.
