@@ -54,7 +54,7 @@ func (all *connections) connect(ctx context.Context, binding, secret cache.Objec
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if before, ok := all.uses[binding]; ok && before != secret {
-		all.release(binding)
+		all.drop(binding)
 	}
 	all.uses[binding] = secret
 	c := all.bySecret[secret]
@@ -75,11 +75,11 @@ func (all *connections) connect(ctx context.Context, binding, secret cache.Objec
 func (all *connections) disconnect(binding cache.ObjectName) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.release(binding)
+	all.drop(binding)
 }
 
-// release is disconnect for callers that hold the lock.
-func (all *connections) release(binding cache.ObjectName) {
+// drop is disconnect for callers that have the lock.
+func (all *connections) drop(binding cache.ObjectName) {
 	secret, ok := all.uses[binding]
 	delete(all.uses, binding)
 	for _, other := range all.uses {

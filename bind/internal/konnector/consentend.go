@@ -115,7 +115,7 @@ func (w *consentEnd) begin(ctx context.Context, id string) (granted []string, er
 	w.lastCondition, w.rolesHidden = v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync), !known
 	w.maybeAccepted = w.findMaybeAccepted()
 	if w.pass.record.stoppedFor != id {
-		w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
+		w.pass.syncs.end(w.pass.key, &w.pass.record.sync)
 		w.pass.record.legacy = legacyCopies{}
 	}
 	w.pass.record.stoppedFor = id

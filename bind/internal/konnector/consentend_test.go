@@ -181,7 +181,7 @@ func (w *claimWorld) start(parts ...func(context.Context) error) (stop func()) {
 // hold stops the Sync of the binding.
 func (w *claimWorld) hold() {
 	key := cache.MetaObjectToName(w.binding)
-	w.konnector.syncs.hold(key, &w.konnector.records.get(key).sync)
+	w.konnector.syncs.end(key, &w.konnector.records.get(key).sync)
 }
 
 // restart is a konnector that knows nothing of what was.

@@ -36,7 +36,7 @@ func newExports(h *heartbeat, informer cache.SharedIndexInformer) *exports {
 		shared: h.shared, informer: informer, said: newPace(), tenant: h.place.Namespace, secret: h.secret.name,
 		client: h.calls.Resource(cluster.APIServiceExports).Namespace(h.place.Namespace),
 	}
-	e.queue = controller.New("export-status", h.holding(e.reconcile), controller.Options{Patience: patience})
+	e.queue = controller.New("export-status", h.whileOurs(e.reconcile), controller.Options{Patience: patience})
 	return e
 }
 

@@ -123,7 +123,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 		h.noteLook(ctx, found{}, err)
 		return h.afterFailure(err), nil
 	}
-	if h.heldElsewhere(b) {
+	if h.ofAnotherCluster(b) {
 		h.wanted.Store(true)
 		return time.Millisecond, nil
 	}
@@ -189,16 +189,16 @@ func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBindin
 	return cluster.Decode[v1alpha1.ClusterBinding](u)
 }
 
-// heldElsewhere tells whether the tenant is that of another App Cluster, which has
+// ofAnotherCluster tells whether the tenant is that of another App Cluster, which has
 // the same credential. A backend of another make keeps no record of it.
-func (h *heartbeat) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
+func (h *heartbeat) ofAnotherCluster(b *v1alpha1.ClusterBinding) bool {
 	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.app.uid)
 }
 
-// holding is fn for as long as the tenant is that of this App Cluster. Where fn does not meet a
+// whileOurs is fn for as long as the tenant is that of this App Cluster. Where fn does not meet a
 // working API server, a look says so, once for all. If the control plane works but for what fn
 // asks for, the error is one that package queue paces.
-func (h *heartbeat) holding(fn controller.Func) controller.Func {
+func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 	// Of keys: how many looks had found all well when they began to fail. Each is called again until a
 	// call meets a working API server, and goes then, also where what it names has gone.
 	var failing sync.Map
@@ -364,7 +364,7 @@ func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
 				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there or, under lostInstances Report, told as lost. Or remove the annotation %s of the Secret.",
 			h.place.Server, h.secret.name, h.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
-	case f.binding != nil && h.heldElsewhere(f.binding):
+	case f.binding != nil && h.ofAnotherCluster(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
 				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, the platform says so by: "+

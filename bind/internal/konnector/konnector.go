@@ -93,7 +93,7 @@ func (k *Konnector) changed(name string) {
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
 func (k *Konnector) forget(binding cache.ObjectName) {
-	k.syncs.hold(binding, &k.records.get(binding).sync)
+	k.syncs.end(binding, &k.records.get(binding).sync)
 	k.connections.disconnect(binding)
 	k.records.forget(binding)
 	k.syncs.deletions.forget(binding)
@@ -151,7 +151,7 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 	} {
 		ok, err := s.do(ctx)
 		if p.disabled {
-			k.syncs.hold(p.key, &p.record.sync)
+			k.syncs.end(p.key, &p.record.sync)
 		}
 		if err != nil || !ok {
 			p.stumble(ctx, s, err)

@@ -59,7 +59,7 @@ type pass struct {
 	disabled bool                                 // the objects must not be synced
 }
 
-// block records why the pass ends here and holds the objects: none is changed or
+// block records why the pass ends here, and has the Sync stopped: no object is changed or
 // deleted.
 func (p *pass) block(c v1alpha1.Condition) (bool, error) {
 	p.verdict.set(c)
@@ -93,12 +93,12 @@ func (p *pass) mention(c v1alpha1.Condition) {
 	}
 }
 
-// releases reports whether a binding's word of release is a new one. What stood
-// there when the konnector started was for what was held before.
-func (r *bindingRecord) releases(word string) bool {
+// releases reports whether a person has newly annotated a binding to release held deletions.
+// What stood there when the konnector started was for deletions that were held before.
+func (r *bindingRecord) releases(annotation string) bool {
 	before := r.released
-	r.released = &word
-	return before != nil && word != "" && word != *before
+	r.released = &annotation
+	return before != nil && annotation != "" && annotation != *before
 }
 
 // A bindingRecord remembers a binding from one pass to the next. Passes of one
@@ -119,7 +119,7 @@ type bindingRecord struct {
 	failsSince    time.Time // the first of its passes that failed in a row; zero if the last one has not
 	goneUntold    bool      // the objects were not told yet that the tenant is gone
 	toldGone      time.Time // when they last were
-	released      *string   // of held deletions: the last word of its owner; nil before the first pass
+	released      *string   // the last annotation by which a person released held deletions; nil before the first pass
 	pace          pace      // of passes
 }
 

@@ -270,7 +270,7 @@ func newBeatingWorld(t *testing.T) *beatingWorld {
 	w.namespaces = servicenamespace.New(servicenamespace.Config{
 		App: cluster.Metas(app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{}), Calls: calls, Tenant: "tenant",
 		Asked: cluster.Objects(calls, cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), Grace: time.Minute,
-		Holding: w.heartbeat.holding, Patience: patience, Touch: func() {},
+		WhileOurs: w.heartbeat.whileOurs, Patience: patience, Touch: func() {},
 	})
 	return w
 }

@@ -104,8 +104,8 @@ func both[T any](first, second func(context.Context, T)) func(context.Context, T
 	}
 }
 
-// hold stops the Sync of a binding and returns when it has stopped.
-func (all *syncs) hold(binding cache.ObjectName, last *made) {
+// end stops the Sync of a binding and returns when it has stopped.
+func (all *syncs) end(binding cache.ObjectName, last *made) {
 	last.fingerprint = ""
 	all.Remove(binding.String())
 }

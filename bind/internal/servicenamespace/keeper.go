@@ -44,8 +44,8 @@ type Config struct {
 
 	// Gone asks the App Cluster's API server whether a namespace is gone.
 	Gone func(ctx context.Context, namespace string) (bool, error)
-	// Holding makes a function that works only while the tenant is this App Cluster's.
-	Holding func(controller.Func) controller.Func
+	// WhileOurs makes a function that works only while the tenant is this App Cluster's.
+	WhileOurs func(controller.Func) controller.Func
 	// Patience is how rarely that is asked for in the end which the control plane cannot take.
 	Patience time.Duration
 	// Recordable reports whether one more refusal has an audit record of its own.
@@ -84,7 +84,7 @@ func New(c Config) *Keeper {
 	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}}
 	n.Mapper = klutchsync.NewNamespaces(n.want)
 	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
-	n.Queue = controller.New("namespaces", c.Holding(n.reconcile), controller.Options{Workers: 16, Patience: c.Patience})
+	n.Queue = controller.New("namespaces", c.WhileOurs(n.reconcile), controller.Options{Workers: 16, Patience: c.Patience})
 	return n
 }
 

@@ -75,7 +75,7 @@ func newAskingWorld(t *testing.T) *askingWorld {
 	n := New(Config{
 		App: cluster.Metas(app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{}), Calls: platform.Client(), Tenant: "tenant",
 		Asked: cluster.Objects(platform.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), Grace: time.Minute,
-		Holding: func(f controller.Func) controller.Func { return f }, Touch: func() {},
+		WhileOurs: func(f controller.Func) controller.Func { return f }, Touch: func() {},
 	})
 	t.Cleanup(n.Queue.ShutDown)
 	w := &askingWorld{T: t, Keeper: n, platform: platform}

@@ -27,7 +27,7 @@ func TestP30ManyUnrequestedNamespaces(t *testing.T) {
 		room := 100
 		n := New(Config{
 			Grace:      time.Minute,
-			Holding:    func(f controller.Func) controller.Func { return f },
+			WhileOurs:  func(f controller.Func) controller.Func { return f },
 			Recordable: func(context.Context) bool { room--; return room >= 0 },
 		})
 		defer n.Queue.ShutDown()

@@ -34,14 +34,14 @@ type reconciler struct {
 // tenantLocks give each tenant to one pass at a time: what a removal takes, a pass that began
 // before it must not give back.
 type tenantLocks struct {
-	held sync.Map // of *sync.Mutex, by tenant
+	byTenant sync.Map // of *sync.Mutex
 }
 
 // lock waits for the tenant, and returns what gives it back.
 func (l *tenantLocks) lock(tenant string) (done func()) {
-	held, _ := l.held.LoadOrStore(tenant, new(sync.Mutex))
-	held.(*sync.Mutex).Lock()
-	return held.(*sync.Mutex).Unlock
+	mutex, _ := l.byTenant.LoadOrStore(tenant, new(sync.Mutex))
+	mutex.(*sync.Mutex).Lock()
+	return mutex.(*sync.Mutex).Unlock
 }
 
 // Reconcile keeps what bind made, and renews its credential in time. A
@@ -92,7 +92,7 @@ func (r *reconciler) Keep(ctx context.Context, tenant string) (again time.Durati
 	return sooner(renew, capped), err
 }
 
-// A pass over a tenant need not be repeated before it is due if the tenant looks the
+// A pass is the last one over a tenant: until due it is not repeated if the tenant looks the
 // same.
 type pass struct {
 	seen snapshot

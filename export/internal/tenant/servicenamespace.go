@@ -70,7 +70,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 		return 0, nil // the event of its own last write leads here again
 	}
 	if foreign, err := n.caches.IsForeign(ctx, key.Namespace); foreign || err != nil {
-		return 0, errors.Join(err, n.letGo(ctx, asked))
+		return 0, errors.Join(err, n.removeMarks(ctx, asked))
 	}
 	if asked.DeletionTimestamp != nil {
 		return n.remove(ctx, asked)
@@ -78,7 +78,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if _, ok := n.breaker.removing(key.Namespace); ok {
 		return 0, nil // it is about to be deleted
 	}
-	asked, err := n.hold(ctx, asked)
+	asked, err := n.addFinalizer(ctx, asked)
 	if asked == nil || err != nil {
 		return 0, err
 	}
@@ -100,22 +100,22 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	return again, nil
 }
 
-// hold puts the finalizer on, and returns the APIServiceNamespace as it is then; nil if it is gone.
-func (n *serviceNamespaces) hold(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (*v1alpha1.APIServiceNamespace, error) {
+// addFinalizer returns the APIServiceNamespace as it is with the finalizer; nil if it is gone.
+func (n *serviceNamespaces) addFinalizer(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (*v1alpha1.APIServiceNamespace, error) {
 	if slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
 		return asked, nil
 	}
-	held := asked.DeepCopy()
-	held.Finalizers = append(held.Finalizers, v1alpha1.ServiceNamespaceFinalizer)
+	after := asked.DeepCopy()
+	after.Finalizers = append(after.Finalizers, v1alpha1.ServiceNamespaceFinalizer)
 	var err error
-	if held.ResourceVersion, err = n.patchFinalizers(ctx, NamespaceResource, asked, held.Finalizers); held.ResourceVersion == "" {
+	if after.ResourceVersion, err = n.patchFinalizers(ctx, NamespaceResource, asked, after.Finalizers); after.ResourceVersion == "" {
 		return nil, err
 	}
-	return held, nil
+	return after, nil
 }
 
-// letGo removes the marks that earlier versions put on foreign namespaces.
-func (n *serviceNamespaces) letGo(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
+// removeMarks removes the marks that earlier versions put on foreign namespaces.
+func (n *serviceNamespaces) removeMarks(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
 	if i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer); i >= 0 {
 		return n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
 	}
