@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adoption has objects that a provider makes in a service namespace become claims
-// in the App Cluster, where both sides have agreed to that.
+// Package adoption makes claims in the App Cluster for objects that the provider has made by
+// itself in a service namespace. Both sides have to agree: the provider by its export, the
+// App Cluster by a limit in its binding.
 //
-// The Sync of the binding finds them (its watches are there already, so that adoption costs no
-// second one) and takes over what a claim names by its UID; this package makes the claim. The
-// objects are an enemy's: only so many become claims, and only so fast; they are read live,
-// must be of a sane size, and give away nothing of their metadata but the name, which the
-// App Cluster's API server judges like the rest.
+// The Sync of the binding finds these objects, since it watches their kind already, and tells
+// [Tracker.Found]. [Tracker.Look] makes a claim for each, with the UID of the object on it, and
+// the Sync takes over the object that the claim names. A hostile provider gains little: claims
+// are limited in number and pace; each object is read live and must not be large; and of its
+// metadata the claim gets the name alone, which the App Cluster's API server validates.
 package adoption

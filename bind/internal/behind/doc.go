@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package behind knows which objects are not in step, and tells people.
+// Package behind finds the objects of a binding that are not in step, and reports them to
+// people.
 //
-// A [Ledger] is the konnector's: it hears of each change from a Sync, counts for the
-// condition ObjectsSynced what lasts, and gives out the Events of the objects at a pace that
-// no provider can raise. [Look] is that of people, who may read the objects and nothing of
-// the konnector's: it goes by what is written on the objects themselves, and by Events of those
-// that the konnector may not write to.
+// The konnector has a [Ledger] for each binding. The Sync reports to it each object that
+// changes; the Ledger counts the objects that stay out of step, for the condition
+// ObjectsSynced, and makes their Events at a pace that no provider can raise. [Look] is for
+// kubectl bind, which may read the objects but does not know what the konnector knows: it
+// reads the messages on the objects, and the Events of objects that the konnector may not
+// write to.
 //
 // Events come ten a second for each binding, after the first hundred, one request at a time: ten
 // thousand objects that may not carry a message are told of within a quarter of an hour. More would

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster is what both halves of bind, kubectl bind and the konnector, know of
-// the clusters that a binding connects: the names of the kinds, how an object of one is
-// read as a Go type, what a kubeconfig Secret and its token say, which cluster or tenant
-// this is, and what an error of an API server means to a person.
+// Package cluster reads the two clusters of a binding, for kubectl bind and the konnector
+// alike. It has the names of the kinds, decodes objects into Go types, reads kubeconfig
+// Secrets and their tokens, tells which cluster or tenant answers, and explains errors of
+// API servers to people.
 //
 // Clients are dynamic. Typed clients for a dozen kinds, of which half are Klutch's own,
 // would be generated code that only reads names and specs; [Get] and [Listed] decode into
@@ -11,6 +11,6 @@
 //
 // A kubeconfig Secret is refused where it is a copy ([IsCopy]): a platform that can have
 // Secrets copied into the App Cluster could otherwise decide where the bindings to another
-// platform lead. [Explain] words an error so that the same trouble always gives the same
-// text, since that text ends in conditions: no port numbers, times or URLs with queries.
+// platform lead. [Explain] gives the same error always the same text, without port
+// numbers, times or URLs with queries, since that text ends in conditions.
 package cluster

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacylogin is the login of backends without a token endpoint, as Klutch's own
-// CLI does it: the browser brings the whole response, credential included, as a parameter
-// of its callback to a listener on the loopback interface.
+// Package legacylogin logs in at backends without a token endpoint, as Klutch's own CLI
+// does: the browser brings the whole response, credential included, as a parameter of its
+// callback to a listener on the loopback interface.
 //
-// What ties a response to the login is the session ID alone, so that any page that the
-// person visits meanwhile can call the listener: everything but the first response for the
-// session is answered and ignored, and ends nothing. With a token endpoint package auth
+// Only the session ID ties a response to the login, and any page that the person visits
+// meanwhile can call the listener: it answers and ignores all but the first response for
+// the session. With a token endpoint package auth
 // does the login, and nothing secret is in a URL; this one is kept for backends that do
 // not have one yet.
 package legacylogin

@@ -4,9 +4,9 @@
 // service namespace of the tenant, and gives it up when the namespace is gone.
 //
 // A [Keeper] asks for a service namespace with an APIServiceNamespace as soon as a Sync meets
-// an object in a namespace, and tells the Syncs by [Keeper.Mapper] which one it got. Nothing that
-// the provider says alone maps a namespace; [Keeper.Ready] names the namespaces that the provider
-// refuses, and the ones that it has without having been asked.
+// an object in a namespace, and tells the Syncs by [Keeper.Mapper] which one it got. It maps
+// no namespace that it has not asked for. [Keeper.Ready] names the namespaces that the provider
+// refuses, and those that the provider has requested by itself.
 package servicenamespace
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expiring has a cache of answers that are good for a while. A watch says when
-// most of what the backend asks for changes; the rest (rights, catalogues of other
-// makes) has no events, so each answer carries the time until which it is taken for
-// true. Errors are never kept.
+// Package expiring caches answers for a limited time. Most of what the backend asks for it
+// watches; rights, and the catalogues of embedding programs, have no events, so each answer
+// is kept until its time is over. Errors are never kept.
 package expiring
 
 import (

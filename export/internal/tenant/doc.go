@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenant is what a tenant is and how it comes and goes. A tenant is one App
+// Package tenant makes, keeps and removes tenants. A tenant is one App
 // Cluster of one identity: a namespace of the Control Plane Cluster whose name is a hash
 // of issuer, subject and cluster, with a record of who holds it and what was chosen, a
 // ServiceAccount, a ClusterBinding and a kubeconfig with a short token. A service
@@ -9,8 +9,8 @@
 //
 // [Tenants] makes tenants and hands out credentials at any replica, during a
 // login. [Controllers] keep and remove them, at one replica: one function each for tenant
-// namespaces, ClusterBindings and APIServiceNamespaces. Both are made of small types that
-// own one thing: [Rights], records, credentials, caps, gates, the breaker of removals.
+// namespaces, ClusterBindings and APIServiceNamespaces. Both are made of small types with
+// one task each: [Rights], records, credentials, caps, gates, the breaker of removals.
 //
 // # What ends what
 //

@@ -36,8 +36,8 @@ type Options struct {
 	KlutchKonnectors bool // of all tenants may be Klutch's, else of those with the label
 
 	Prefixed    func(api string) bool       // whether the cluster-scoped API is switched on
-	Adopt       func(namespace string) bool // whether it may be adopted from Klutch's backend
-	AdoptIssuer string                      // whose identities may
+	Adopt       func(namespace string) bool // whether a tenant of Klutch's backend may be adopted
+	AdoptIssuer string                      // whose identities may have one adopted
 
 	Pauses Pauses
 }
