@@ -80,8 +80,9 @@
 //   - mapper: the rule from the name of a source to that of its target.
 //   - to observe, plan, require, act: to read both sides; to name a step; to list the
 //     evidence that the step needs; to do it.
-//   - step: one turn of observe, plan, require, act, with at most one write. Pass: up to
-//     eight steps for one object.
+//   - pass: one run over an object, a binding or a tenant from a queue, in steps. In the
+//     engine a step is one turn of observe, plan, require, act, with at most one write, and
+//     a pass has up to eight.
 //   - freshness: how an object was read: unknown, cached or live. Evidence: what a step
 //     builds on: source or target live, source proven, clusters confirmed, kind offered.
 //   - relation: what a target is to a source: absent, ours, legacy, predecessor (of an
@@ -92,10 +93,16 @@
 //     goes at once.
 //   - conflict, drift, loss: a foreign object has the target's name; a foreign writer
 //     changed a field of ours; a target is gone while its source lives.
-//   - to adopt: to take over a foreign target by consent, as to take ownership of fields is
-//     for those that a legacy konnector wrote.
+//   - to own: an object is ours by our annotations, a field by our field manager. To take
+//     ownership: to make ours the fields that a legacy konnector wrote. Contest: a field that
+//     others, the rivals, write again and again.
+//   - to adopt: to take over by consent what others have made: a foreign target, an object
+//     of the provider by a claim for it, a tenant of Klutch's backend.
 //   - to let go: to take our annotations and our ownership of fields off a target and leave
-//     it to its cluster, as the deletion policy Orphan has it; no Sync deletes it later.
+//     it to its cluster; no Sync deletes it later. It is no orphan, though its annotation is
+//     orphaned-from.
+//   - deletion policy: Delete or Orphan. In package sync whether the target of a deleted
+//     source is deleted or let go; in v1alpha1 whether a removed tenant's objects go or stay.
 //   - orphan: a target that still says whose it is, and whose source is gone; to collect it
 //     is to delete it once its grace period has elapsed, or at once if the watch showed the
 //     end of its source (its tombstone: gone with our finalizer on and without a
@@ -103,12 +110,16 @@
 //   - to add, to remove the finalizer: the mark on a source that a target may exist.
 //   - message: the annotation on a source that says what keeps it from being in step.
 //   - store, watch: the cache of a resource, and the stream of events that feeds it.
-//   - compact record: what a store keeps of an object; transform makes it.
+//   - compact record: what a store keeps of an object. Transform drops the rest before; in
+//     the engine that is package slim.
+//   - to travel: to be written to the other cluster, of a field or an object.
 //   - queue, item, class: keys that wait for a worker; one of them; its priority.
 //   - in-flight limit: how many requests to one API server may be under way.
 //   - fate: what becomes of a request that met an error: it is done with, looked at again,
 //     repeated later, refused, or waits for an event.
 //   - to retry: to try again after a pause.
+//   - ledger: which objects are behind, that is not in step, or which were refused, with the
+//     time to tell of it or to ask again.
 //   - resync: a pass over all objects, without an event.
 //   - schema cache: which fields a side knows. Pruning leaves out the others.
 //   - status digest: the hash of a status, by which a change is seen.
@@ -116,7 +127,7 @@
 //
 // The control plane:
 //
-//   - tenant: one App Cluster of one identity.
+//   - tenant: one App Cluster of one identity, which is its holder.
 //   - tenant identity: the UID of the tenant namespace, which the kubeconfig Secret records
 //     at the bind; another control plane in its place has another one.
 //   - tenant namespace, service namespace: where requests, exports and credential of a
@@ -140,11 +151,17 @@
 //   - cluster identity: the UID of kube-system, by which a cluster is told from another.
 //   - high-water mark: the highest resourceVersion that was seen of a cluster; an API
 //     server below it was restored from a backup.
-//   - to confirm: to read cluster identities again before a destructive step.
-//   - breaker: it holds a mass deletion until a person releases it.
+//   - to confirm: to read cluster identities again before a destructive step. The fence does
+//     so. The guard acts on the answer: where a cluster is another one it has the Sync begin
+//     anew; where one may have been restored the Sync is suspect, and deletes no orphan until
+//     a person releases that.
+//   - breaker: it holds a mass deletion until a person releases it, of a binding's objects in
+//     sync/internal/breaker, of tenants in export/internal/tenant. Journal: what it counted,
+//     kept over restarts.
 //   - invariant: what holds of the engine at every instant (I1 to I20, DESIGN.md).
 //   - promise: what SECURITY.md says to users (P1 to P36).
 //   - consent: a person's named agreement, to a claim, a schema change or an adoption.
 //   - audit record: the line that a grant, refusal or end of a right leaves.
-//   - held, refused: waiting for a release; answered no, with a message.
+//   - held, refused: waiting for a person, to release a deletion or to consent to a schema
+//     change; answered no, with a message.
 package sdk
