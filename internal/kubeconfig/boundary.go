@@ -60,7 +60,7 @@ func (b *boundary) check(r *http.Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, path := range [...]string{r.URL.Path, ""} {
-		if err, is := b.quarantine[path].holds(); is {
+		if err, is := b.quarantine[path].inForce(); is {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func (b *boundary) exceeded(r *http.Request, what string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	path := r.URL.Path
-	maps.DeleteFunc(b.quarantine, func(_ string, q quarantined) bool { _, is := q.holds(); return !is })
+	maps.DeleteFunc(b.quarantine, func(_ string, q quarantined) bool { _, is := q.inForce(); return !is })
 	if len(b.quarantine) >= maxQuarantined {
 		path = ""
 	}

@@ -107,8 +107,8 @@ func (s *Share) draw() bool {
 	return true
 }
 
-// hold counts an object, or none in place of one.
-func (s *Share) hold(obj runtime.Object, size int) error {
+// count counts an object, or none in place of one.
+func (s *Share) count(obj runtime.Object, size int) error {
 	o, err := meta.Accessor(obj)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *Share) Begin(o metav1.ListOptions) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err, is := s.quarantine.holds(); is {
+	if err, is := s.quarantine.inForce(); is {
 		return err
 	}
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {

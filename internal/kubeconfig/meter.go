@@ -31,7 +31,7 @@ func (s *Share) Pass(e watch.Event) watch.Event {
 	default:
 		return e
 	}
-	if err := s.hold(e.Object, size); err != nil {
+	if err := s.count(e.Object, size); err != nil {
 		return watch.Event{Type: watch.Error, Object: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 	}
 	return e

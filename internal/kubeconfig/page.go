@@ -39,7 +39,7 @@ func (s *Share) pages(ctx context.Context, o metav1.ListOptions, list func(conte
 				defer s.mu.Unlock()
 				return s.exceed()
 			}
-			return s.hold(item, size)
+			return s.count(item, size)
 		})
 		if err != nil {
 			return nil, err

@@ -12,7 +12,7 @@ const Quarantine = time.Minute
 type ExcessError struct{ What string }
 
 // A quarantined answer was too large: what led to it is not asked for again for a while.
-// The zero value holds nothing back.
+// The zero value is of none.
 type quarantined struct {
 	err   *ExcessError
 	until time.Time
@@ -22,8 +22,8 @@ func newQuarantined(err *ExcessError) quarantined {
 	return quarantined{err, time.Now().Add(Quarantine)}
 }
 
-// holds returns what was too large, until the quarantine ends.
-func (q quarantined) holds() (err *ExcessError, is bool) {
+// inForce returns what was too large, until the quarantine ends.
+func (q quarantined) inForce() (err *ExcessError, is bool) {
 	return q.err, q.err != nil && time.Now().Before(q.until)
 }
 

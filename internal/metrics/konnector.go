@@ -96,7 +96,7 @@ func (k *Konnector) Watch(census func() ([]bind.Bound, bool)) {
 	bindings := newGauge("klutch_bindings", "Bindings, by whether they are ready.", "ready")
 	a := api{
 		newGauge("klutch_sync_objects", "Objects that are known; of these, those that are blocked, as their users are told, "+
-			"and those that are held back from deletion; and copies that were orphaned.", "resource", "state"),
+			"and those whose deletion is held; and objects of the Control Plane Cluster that are orphaned, that is without their source.", "resource", "state"),
 		newGauge("klutch_control_plane_up", "Whether the Control Plane Cluster of a bound API answers, and takes the token.", "resource"),
 		newGauge("klutch_token_expiry_seconds", "Seconds until the token for the Control Plane Cluster of a bound API ends.", "resource"),
 		newGauge("klutch_heartbeat_age_seconds", "Seconds since the Control Plane Cluster of a bound API took a heartbeat.", "resource"),

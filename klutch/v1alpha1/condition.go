@@ -119,24 +119,24 @@ func IsTrue(conditions []Condition, conditionType string) bool {
 // gives a Ready that is True its reason and message, and decides nothing.
 func Summarize(conditions []Condition, observedGeneration int64) []Condition {
 	var worst *Condition
-	var held Condition
+	var later Condition // a change of the API that is not taken over yet
 	for i, c := range conditions {
 		if c.Type == ConditionReady || c.Type == ConditionObjectsSynced || c.Type == ConditionObjectsAdopted {
 			continue
 		}
 		if holdsBack(c) {
-			held = c
+			later = c
 			continue
 		}
 		if worst == nil || cmp.Or(cmp.Compare(weight(c), weight(*worst)), cmp.Compare(c.Type, worst.Type)) < 0 {
 			worst = &conditions[i]
 		}
 	}
-	if worst == nil && held.Type == "" {
+	if worst == nil && later.Type == "" {
 		return conditions
 	}
 	ready := True(ConditionReady)
-	ready.Reason, ready.Message = held.Reason, held.Message
+	ready.Reason, ready.Message = later.Reason, later.Message
 	if worst != nil && worst.Status != metav1.ConditionTrue {
 		ready = *worst
 		ready.Type = ConditionReady

@@ -58,7 +58,8 @@ type Clients struct {
 	Objects dynamic.NamespaceableResourceInterface // of the Control Plane Cluster
 }
 
-// A Tracker has the objects of one binding that its provider made. Create it with New.
+// A Tracker remembers the objects of one binding that its provider made and that are no claims
+// yet. Create it with New.
 type Tracker struct {
 	wake func() // asks for a Look; must not block
 	pace flowcontrol.PassiveRateLimiter

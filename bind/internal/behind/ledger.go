@@ -51,7 +51,8 @@ type News struct {
 	Lost string
 }
 
-// A Ledger has the objects of one Sync that are not in step. Create it with NewLedger.
+// A Ledger records which objects of one Sync are not in step, and which Events are due. Create
+// it with NewLedger.
 type Ledger struct {
 	wake func() // asks for a look at the news; must not block
 	pace flowcontrol.PassiveRateLimiter

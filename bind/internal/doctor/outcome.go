@@ -16,12 +16,12 @@ import (
 
 // What becomes of objects and copies where this konnector takes the place of Klutch's.
 const (
-	outcomeOurs    = "stay, this konnector made them"
-	outcomeTaken   = "taken over as they are"
-	outcomeMade    = "made"
-	outcomeOthers  = "left alone, since nothing says that Klutch's konnector made what has their name"
-	outcomeAdopted = "left alone, since Klutch's konnector made the claim for an object of the provider, on which nothing says so"
-	outcomeAlone   = "left as they are, since they have no original that the claim selects"
+	outcomeOurs     = "stay, this konnector made them"
+	outcomeTaken    = "taken over as they are"
+	outcomeMade     = "made"
+	outcomeOthers   = "left alone, since nothing says that Klutch's konnector made what has their name"
+	outcomeUnmarked = "left alone, since Klutch's konnector made the claim for an object of the provider, on which nothing says so"
+	outcomeAlone    = "left as they are, since they have no original that the claim selects"
 )
 
 // What becomes of objects where Klutch's konnector takes the place of this one.
@@ -56,7 +56,7 @@ func outcomeOfClaim(source, target *metav1.PartialObjectMetadata, adopts bool) s
 	case klutchsync.TakesOver(source, target), adopts && isMarked(source, target):
 		return outcomeTaken
 	case slices.ContainsFunc(source.ManagedFields, madeByKlutch):
-		return outcomeAdopted
+		return outcomeUnmarked
 	}
 	return outcomeOthers
 }

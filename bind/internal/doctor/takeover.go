@@ -225,7 +225,7 @@ func (f *forecast) objects(ctx context.Context) {
 	if f.wide {
 		places, prefix = map[string]string{metav1.NamespaceAll: metav1.NamespaceAll}, f.tenant+"-"
 	}
-	var adopted, unclaimed []string
+	var unmarked, unclaimed []string
 	for namespace, service := range places {
 		here, there, ok := f.both(ctx, "objects", resource, namespace, service)
 		if !ok {
@@ -234,8 +234,8 @@ func (f *forecast) objects(ctx context.Context) {
 		for name, source := range here {
 			outcome := outcomeOfClaim(source, there[prefix+name], f.binding.Spec.MaxAdoptedObjects > 0)
 			found.add(outcome, namespace, name)
-			if outcome == outcomeAdopted {
-				adopted = append(adopted, strings.Join([]string{f.binding.Name, namespace, name, string(there[prefix+name].UID)}, "/"))
+			if outcome == outcomeUnmarked {
+				unmarked = append(unmarked, strings.Join([]string{f.binding.Name, namespace, name, string(there[prefix+name].UID)}, "/"))
 			}
 		}
 		for name, target := range there {
@@ -250,7 +250,7 @@ func (f *forecast) objects(ctx context.Context) {
 	keep := "On a way back, have the platform delete these objects, or keep them" + byHand + listed("UNCLAIMED", unclaimed)
 	f.tell("objects", resource.Resource, found, map[string]string{
 		outcomeOthers:   "Each of these says so itself, in the annotation " + klutchsync.MessageAnnotation + ", and its object in the Control Plane Cluster stays.",
-		outcomeAdopted:  "Have this konnector take up the objects" + byHand + listed("ADOPTED", adopted),
+		outcomeUnmarked: "Have this konnector take up the objects" + byHand + listed("ADOPTED", unmarked),
 		outcomeDeleted:  keep,
 		outcomeReturned: keep,
 		outcomeHeld:     "If the deletions are meant, release them as the messages say. What is to stay has to be gone from here before a way back: take the finalizer " + klutchsync.DefaultFinalizer + " off, while no konnector runs.",

@@ -43,7 +43,7 @@ type consentEnd struct {
 	pages         int                                  // of objects that were looked at for a legacy konnector's mark
 }
 
-// A remainder is what could not be removed of the copies.
+// A remainder names the copies that the konnector could not remove.
 type remainder struct {
 	denied []string // resources whose copies the konnector may not delete
 	unseen []string // resources, with the namespaces where it may not list them

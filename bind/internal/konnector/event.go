@@ -93,7 +93,7 @@ func (k *Konnector) ledger(binding cache.ObjectName, kind schema.GroupVersionKin
 	return made.ledger
 }
 
-// A stop is what keeps the Sync of a binding from running.
+// A stop says since when no Sync of a binding runs.
 type stop struct {
 	since time.Time // zero while the Sync runs
 	next  time.Time // the next look at the objects

@@ -37,7 +37,7 @@ const (
 	rightsRarely = 40 * time.Second
 )
 
-// A lack is what a binding cannot do without, and since when it has not had it.
+// A lack is what a binding needs and has not got, and since when. It says when to look again.
 type lack struct {
 	what  string
 	since time.Time

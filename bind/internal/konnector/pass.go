@@ -38,8 +38,8 @@ func (r *bindingRecord) judgeWait(v *verdict, again time.Duration) time.Duration
 	return left
 }
 
-// A pass is one look at a binding. Each of its steps is one thing that has to be true
-// before the next can be, and reports whether it is.
+// A pass takes one binding through the steps. Each step brings about one thing that the next
+// ones need, and reports whether it is there.
 type pass struct {
 	app                *appCluster
 	connections        *connections
@@ -202,7 +202,7 @@ func optional(conditionType string) bool {
 	return false
 }
 
-// A verdict is what one pass found out about a binding.
+// A verdict is the conditions that one pass found for a binding.
 type verdict struct {
 	found    map[string]v1alpha1.Condition // by type
 	provider string                        // pretty name, if known

@@ -58,7 +58,7 @@ func (i *installation) readSchema(ctx context.Context) (bool, error) {
 			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is. %s.", i.live.GetName(), cluster.ForeignCRD(i.live.GetName()))))
 	case i.live.GetDeletionTimestamp() != nil:
 		return i.pass.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonCustomResourceDefinitionTerminating,
-			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", i.live.GetName())))
+			fmt.Sprintf("The CRD %s is being deleted with all its objects. Nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", i.live.GetName())))
 	}
 	return true, nil
 }

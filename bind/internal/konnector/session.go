@@ -180,7 +180,7 @@ func (s *session) end() {
 	<-s.done
 }
 
-// A sentry tells of answers that the credential is not valid.
+// A sentry is a transport that reports each answer 401: the API server takes the token no more.
 type sentry struct {
 	next         http.RoundTripper
 	unauthorized func()

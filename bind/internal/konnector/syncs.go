@@ -25,7 +25,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A recipe is what the Sync of a binding is made of, besides its session.
+// A recipe has the parameters of a binding's Sync. The session has the rest.
 type recipe struct {
 	export  *v1alpha1.APIServiceExport
 	related []klutchsync.Related
@@ -67,7 +67,7 @@ func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string
 	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync, changed: changed}
 }
 
-// put has the Sync of a binding run; one that runs from the same recipe goes on.
+// put starts the Sync of a binding, unless one runs with the same recipe and session.
 func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe) error {
 	version := crd.SyncVersion(&r.export.Spec, last.version)
 	fingerprint, err := r.fingerprint(s, version)
@@ -180,8 +180,8 @@ func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1a
 		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldCopiesMessage(b, state.HeldCopies))
 	case state.Orphans > 0:
 		return warned(v1alpha1.ConditionDeletionsInSync, string(klutchsync.ReasonOrphaned), fmt.Sprintf(
-			"%d objects in the Control Plane Cluster were made from objects that have gone from here without the konnector letting them go, "+
-				"as when a finalizer is taken off by hand. They stay; the konnector's log has their names.", state.Orphans))
+			"%d objects in the Control Plane Cluster were made from objects that have gone from here before the konnector removed its finalizer, "+
+				"as when it is taken off by hand. They stay; the konnector's log has their names.", state.Orphans))
 	}
 	return v1alpha1.True(v1alpha1.ConditionDeletionsInSync)
 }
@@ -201,8 +201,8 @@ func releaseCommand(b *v1alpha1.APIServiceBinding) string {
 	return fmt.Sprintf("kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
 }
 
-// deletions says how many deletions are held because too many came at once, and
-// lets them go when the owner of the binding says so.
+// deletions says how many deletions are held because too many came at once, and releases
+// them when a person has annotated the binding.
 func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err error) {
 	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
 		p.syncs.Release(p.key.String())

@@ -165,7 +165,7 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 	gates := &gates{t.Opts, seen}
 	quotas := &quotas{t.Clients, t.Opts, seen}
 	contents := &contents{t.Clients, t.Rights, resourceOf, quotas.unknown}
-	breaker, locks := &breaker{t.Opts, seen}, new(tenantLocks)
+	breaker, locks := &removalBreaker{t.Opts, seen}, new(tenantLocks)
 	return &Controllers{
 		Authorizations: known, Logins: logins,
 		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins, locks: locks},

@@ -113,7 +113,7 @@ func TestRemovalRefused(t *testing.T) {
 				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Annotations: h.Annotations(), Labels: map[string]string{v1alpha1.TenantLabel: tenant}}}
 				r := &removals{
 					Clients: Clients{Kube: fake.NewClientset(ns), Dyn: c.Client(), Meta: c.Metadata()},
-					breaker: &breaker{opts: &Options{RemovalsAtOnce: -1}}, contents: &contents{}, locks: &tenantLocks{},
+					breaker: &removalBreaker{opts: &Options{RemovalsAtOnce: -1}}, contents: &contents{}, locks: &tenantLocks{},
 				}
 				going := metav1.Now()
 				told := func() bool {

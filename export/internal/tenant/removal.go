@@ -34,7 +34,7 @@ type removals struct {
 
 	rights   *Rights
 	contents *contents
-	breaker  *breaker
+	breaker  *removalBreaker
 	locks    *tenantLocks
 	looks    sync.Map // of look: the last one at a tenant that goes, by UID of its ClusterBinding
 }
@@ -237,8 +237,9 @@ func (r *removals) revoke(ctx context.Context, ns *corev1.Namespace) error {
 	return errors.Join(r.rights.take(ctx, tenant), r.rights.takeClusterWide(ctx, ns))
 }
 
-// A breaker holds the removals of tenants when too many come at once.
-type breaker struct {
+// A removalBreaker holds the removals of tenants when too many come at once; the breakers of
+// package sync hold deletions of objects.
+type removalBreaker struct {
 	opts   *Options
 	caches *Caches
 }
@@ -246,7 +247,7 @@ type breaker struct {
 // whyHeld returns why the removal of a tenant has to wait, or nil. A removal with a policy waits
 // for removalGrace, so that many that come together are seen as many; while more than
 // RemovalsAtOnce are under way, each waits until its ClusterBinding has the release annotation.
-func (b *breaker) whyHeld(binding *v1alpha1.ClusterBinding) *waiting {
+func (b *removalBreaker) whyHeld(binding *v1alpha1.ClusterBinding) *waiting {
 	most := b.opts.RemovalsAtOnce
 	if most < 0 || !countsAsRemoval(binding) {
 		return nil
@@ -267,7 +268,7 @@ func (b *breaker) whyHeld(binding *v1alpha1.ClusterBinding) *waiting {
 }
 
 // ofTenant tells whether the removal of a ClusterBinding is that of a tenant, and not over.
-func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
+func (b *removalBreaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
 	ns, ok := stored(b.caches.Owned, binding.Namespace)
 	if !ok || !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
 		return false
@@ -283,7 +284,7 @@ func countsAsRemoval(binding *v1alpha1.ClusterBinding) bool {
 }
 
 // removing returns the ClusterBinding of a tenant that is being removed at this moment.
-func (b *breaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
+func (b *removalBreaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
 	binding, ok := Lookup(b.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
 	return binding, ok && terminating(binding) && b.whyHeld(binding) == nil
 }

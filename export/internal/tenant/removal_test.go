@@ -52,7 +52,7 @@ func TestP13BreakerCountsTenants(t *testing.T) {
 		Owned:           cache.NewSharedIndexInformer(&cache.ListWatch{}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}),
 		ClusterBindings: cache.NewTypedSharedIndexInformer[*v1alpha1.ClusterBinding](cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1alpha1.ClusterBinding{}, 0, cache.Indexers{})),
 	}
-	b := &breaker{opts: &Options{RemovalsAtOnce: 1}, caches: caches}
+	b := &removalBreaker{opts: &Options{RemovalsAtOnce: 1}, caches: caches}
 	remove := func(h Holder, change func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding)) *v1alpha1.ClusterBinding {
 		name := h.Namespace("cluster")
 		ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: h.Annotations(), Labels: map[string]string{v1alpha1.TenantLabel: name}}}

@@ -54,7 +54,7 @@ type serviceNamespaces struct {
 	gates    *gates
 	quotas   *quotas
 	contents *contents
-	breaker  *breaker
+	breaker  *removalBreaker
 	left     sync.Map // of provision: what the last pass has left, by the name of the APIServiceNamespace
 }
 
