@@ -65,7 +65,7 @@ func (c *credentials) try(ctx context.Context, k kubeconfig.Kubeconfig, settle t
 	if fates.Is(err, fates.Absent) {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: k.Namespace}}
 	}
-	if made && secret.ResourceVersion != "" {
+	if made && secret.ResourceVersion != "" && secret.Annotations[v1alpha1.IssuedForAnnotation] != issuedFor {
 		audit.Record(ctx, "credential revoked", "tenant", k.Namespace) // by the tenant itself, or by hand
 	}
 	if left := time.Until(Renewal(secret)); secret.Annotations[v1alpha1.IssuedForAnnotation] == issuedFor && left > 0 {
@@ -191,6 +191,7 @@ func (c *credentials) anchor(ctx context.Context, namespace string) (got *corev1
 	if made = fates.Is(err, fates.Absent); made {
 		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: madeNow(v1alpha1.TokenAnchorSecret)}, metav1.CreateOptions{})
 		if fates.Is(err, fates.Exists) { // another one was faster
+			made = false
 			got, err = secrets.Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 		}
 	}

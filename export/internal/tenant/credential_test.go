@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -128,6 +130,44 @@ func TestNext(t *testing.T) {
 			noted, err := c.Dyn.Resource(ClusterBindingResource).Namespace("t").Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
 			if err != nil || (noted.GetAnnotations()[v1alpha1.AnchorAnnotation] == string(now.UID)) != test.empties {
 				t.Errorf("noted: %v, %v", noted.GetAnnotations(), err)
+			}
+		})
+	}
+}
+
+// TestFirstCredentialRevokesNone: of two that make a credential at the same time, the slower one
+// finds that of the other, which no audit record says to be revoked.
+func TestFirstCredentialRevokesNone(t *testing.T) {
+	for name, slower := range map[string]bool{"made the anchor": false, "found the anchor": true} {
+		t.Run(name, func(t *testing.T) {
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount, Namespace: "t", UID: "account"}}
+			client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t"}}, account)
+			c := &credentials{Clients: Clients{Kube: client}, opts: &Options{APIServer: APIServer{URL: "https://cp.example.com"}, Backend: &rest.Config{}, TokenTTL: time.Hour, Pauses: UsualPauses()}}
+			client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				anchor := a.(clienttesting.CreateAction).GetObject().(*corev1.Secret).DeepCopy()
+				anchor.Namespace, anchor.UID = "t", "anchor"
+				kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: "t", ResourceVersion: "1", Annotations: map[string]string{
+					v1alpha1.IssuedForAnnotation:  issuedForHash(kubeconfig.Kubeconfig{Server: "https://cp.example.com"}, account, anchor),
+					v1alpha1.RenewAfterAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+				}}, Data: map[string][]byte{v1alpha1.KubeconfigKey: []byte("of the other")}}
+				for _, o := range []runtime.Object{anchor, kept} {
+					if err := client.Tracker().Add(o); err != nil {
+						t.Error(err)
+					}
+				}
+				if slower {
+					return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), anchor.Name)
+				}
+				return true, anchor, nil
+			})
+			var said strings.Builder
+			ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { said.WriteString(args + "\n") }, funcr.Options{}))
+			data, _, err := c.Current(ctx, "t", 0)
+			if err != nil || string(data) != "of the other" {
+				t.Fatalf("%v\n%s", err, data)
+			}
+			if said.Len() > 0 {
+				t.Errorf("records:\n%s", said.String())
 			}
 		})
 	}
