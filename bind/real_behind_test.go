@@ -379,7 +379,11 @@ func (w *world) blames(t *testing.T, name string, why klutchsync.Reason, words .
 // A role that was taken away is told on each object that waits for it, be it on nothing that the
 // konnector has ever written to, and by status and doctor; when it is back all goes on in seconds.
 func TestRightsTakenAway(t *testing.T) {
-	w, service, _ := newBehind(t)
+	w, service, stop := newBehind(t)
+	stop()
+	w.run(t, bind.Options{}) // one that has learnt the schema lists all anew, which it may not any more
+	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", "one"), map[string]any{"spec": map[string]any{"size": int64(2)}})
+	w.travels(t, service, "one", "size", int64(2))
 	konnector, err := kubernetes.NewForConfig(quick(rest.CopyConfig(w.konnector)))
 	if err != nil {
 		t.Fatal(err)
