@@ -34,14 +34,37 @@ type reconciler struct {
 // tenantLocks give each tenant to one pass at a time: what a removal takes, a pass that began
 // before it must not give back.
 type tenantLocks struct {
-	byTenant sync.Map // of *sync.Mutex
+	mu       sync.Mutex
+	byTenant map[string]*tenantLock // none of those that no pass has or waits for
+}
+
+type tenantLock struct {
+	sync.Mutex
+	users int
 }
 
 // lock waits for the tenant, and returns what gives it back.
 func (l *tenantLocks) lock(tenant string) (done func()) {
-	mutex, _ := l.byTenant.LoadOrStore(tenant, new(sync.Mutex))
-	mutex.(*sync.Mutex).Lock()
-	return mutex.(*sync.Mutex).Unlock
+	l.mu.Lock()
+	one := l.byTenant[tenant]
+	if one == nil {
+		if l.byTenant == nil {
+			l.byTenant = map[string]*tenantLock{}
+		}
+		one = &tenantLock{}
+		l.byTenant[tenant] = one
+	}
+	one.users++
+	l.mu.Unlock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(l.byTenant, tenant)
+		}
+	}
 }
 
 // Reconcile keeps what bind made, and renews its credential in time. A

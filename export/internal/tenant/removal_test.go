@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +80,24 @@ func TestP13BreakerCountsTenants(t *testing.T) {
 	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "5"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
 	if held := b.whyHeld(own); held == nil || held.Reason != v1alpha1.ReasonRemovalHeld {
 		t.Errorf("two tenants are removed: %+v", held)
+	}
+}
+
+// P10: of tenants that come and go nothing stays in memory, and a tenant has one pass at a time.
+func TestP10LocksGo(t *testing.T) {
+	locks, running, passes := &tenantLocks{}, 0, sync.WaitGroup{}
+	for range 100 {
+		passes.Go(func() {
+			defer locks.lock("t")()
+			if running++; running != 1 {
+				t.Errorf("%d passes at once", running)
+			}
+			running--
+		})
+	}
+	passes.Wait()
+	if n := len(locks.byTenant); n != 0 {
+		t.Errorf("%d locks are left", n)
 	}
 }
 
