@@ -64,7 +64,7 @@ type absence struct {
 
 // New returns a Copier that selects nothing yet.
 func New(c Config) *Copier {
-	f := &filter{Resource: c.Resource, FromTarget: c.FromTarget, Marks: c.Marks, Bound: c.Bound, Sources: c.Sources, Names: c.Names}
+	f := &filter{Resource: c.Resource, FromTarget: c.FromTarget, Manager: c.Manager, Marks: c.Marks, Bound: c.Bound, Sources: c.Sources, Names: c.Names}
 	o := ownership{Manager: c.Manager, Former: c.Former, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
 	return &Copier{
 		filter: f, owners: o, originals: c.Originals, engine: c.Engine, refused: c.Refused, newPace: c.NewPace,

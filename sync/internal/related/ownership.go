@@ -24,11 +24,14 @@ type ownership struct {
 
 // madeBy reports whether a copy was made by this Sync, and whether by others. Each of
 // those that want it applies all of it.
-func (o ownership) madeBy(copied metav1.Object) (ours, others bool) {
+func (o ownership) madeBy(copied metav1.Object) (ours, others bool) { return madeBy(copied, o.Manager) }
+
+// madeBy is that of the Sync whose copies have a field manager.
+func madeBy(copied metav1.Object, manager string) (ours, others bool) {
 	for _, entry := range copied.GetManagedFields() {
 		if strings.HasSuffix(entry.Manager, Managers) {
-			ours = ours || entry.Manager == o.Manager
-			others = others || entry.Manager != o.Manager
+			ours = ours || entry.Manager == manager
+			others = others || entry.Manager != manager
 		}
 	}
 	return ours, others

@@ -38,6 +38,7 @@ func Path(path string) ([]string, error) {
 type filter struct {
 	Resource   schema.GroupVersionResource
 	FromTarget bool
+	Manager    string
 	Selectors  []Selector
 	Marks      Marks
 	Bound      Bound
@@ -78,7 +79,8 @@ func (f *filter) referencesBy(s Selector, u *unstructured.Unstructured) []string
 const rootCA = "kube-root-ca.crt"
 
 // mayTravel reports whether anything may select an original: it is not itself a
-// copy of what stands under the other name, and not what each cluster makes for itself: the
+// copy of what stands under the other name, or that this Sync made of what stood there in a cluster
+// which another one has replaced; and not what each cluster makes for itself: the
 // token of a service account, which API servers require to name it, and the CA.
 func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
 	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" ||
@@ -87,7 +89,8 @@ func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool
 	}
 	_, other := f.Names.Clusters()
 	from, made := f.Names.Origin(original)
-	return !made || !from.sameSlot(Origin{Cluster: other, Name: copied})
+	ours, _ := madeBy(original, f.Manager)
+	return !made || !from.sameName(Origin{Name: copied}) || !ours && !from.sameCluster(Origin{Cluster: other})
 }
 
 // A selection is what selects an original.
