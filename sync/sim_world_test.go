@@ -355,10 +355,7 @@ func (s *sim) waiting() []*call {
 	defer s.mu.Unlock()
 	out := slices.Clone(s.calls)
 	slices.SortFunc(out, func(a, b *call) int {
-		if order := strings.Compare(a.String(), b.String()); order != 0 {
-			return order
-		}
-		return a.seq - b.seq
+		return cmp.Or(strings.Compare(a.String(), b.String()), strings.Compare(a.request.Selector, b.request.Selector), a.seq-b.seq)
 	})
 	return out
 }

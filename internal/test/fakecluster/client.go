@@ -104,7 +104,7 @@ func (r resource) Get(ctx context.Context, name string, _ metav1.GetOptions, sub
 
 func (r resource) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list := &unstructured.UnstructuredList{}
-	err := r.view.handle(ctx, Request{Verb: "list", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
+	err := r.view.handle(ctx, Request{Verb: "list", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, ""), Selector: options.LabelSelector}, func(s *served) error {
 		objects, version, err := r.view.list(s, r.namespace, options)
 		for _, o := range objects {
 			list.Items = append(list.Items, *o)
@@ -226,7 +226,7 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 		out: make(chan watch.Event), stopped: make(chan struct{}), more: make(chan struct{}, 1),
 	}
 	w.forget = func() { r.view.forget(w) }
-	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
+	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, ""), Selector: options.LabelSelector}, func(s *served) error {
 		if since > 0 && since < max(r.view.cluster.compacted, s.since) {
 			return expired()
 		}

@@ -41,6 +41,7 @@ type Request struct {
 	Subresource string
 	Resource    schema.GroupVersionResource
 	Object      cache.ObjectName
+	Selector    string // by labels, of a list or watch
 }
 
 // A Cluster is an API server in memory. It serves namespaces, secrets and config
