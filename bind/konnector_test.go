@@ -996,7 +996,7 @@ func (s *story) crdTerminates(t *testing.T) {
 	if err := s.app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.condition(t, widgets, v1alpha1.ConditionConnected, "CustomResourceDefinitionTerminating", "held")
+	s.condition(t, widgets, v1alpha1.ConditionConnected, "CustomResourceDefinitionTerminating", "Nothing is deleted in the Control Plane Cluster")
 	eventually(t, func() error {
 		for _, name := range names {
 			if u := get[unstructured.Unstructured](t, s.app, widgetsGVR, "held", name); u.GetDeletionTimestamp() == nil {

@@ -20,8 +20,8 @@ import (
 const reasonAdopted = "Adopted"
 
 // terms are what was agreed to about objects that the provider makes.
-func (p *pass) terms() adoption.Terms {
-	return adoption.Terms{Offered: adoption.Offered(p.export), Limit: int(p.binding.Spec.MaxAdoptedObjects)}
+func terms(export *v1alpha1.APIServiceExport, b *v1alpha1.APIServiceBinding) adoption.Terms {
+	return adoption.Terms{Offered: adoption.Offered(export), Limit: int(b.Spec.MaxAdoptedObjects)}
 }
 
 // adopt makes claims of what the provider has made, and says what of that is none.
@@ -31,7 +31,7 @@ func (k *Konnector) adopt(ctx context.Context, p *pass) {
 		return
 	}
 	resource := made.kind.GroupVersion().WithResource(p.export.Spec.Names.Plural)
-	adopted := made.provided.Look(ctx, p.terms(), adoption.Clients{
+	adopted := made.provided.Look(ctx, terms(p.export, p.binding), adoption.Clients{
 		Claims: k.app.Calls.Resource(resource), Counted: k.app.Meta.Resource(resource), Objects: p.session.Calls.Resource(resource),
 	})
 	for _, u := range adopted {
@@ -41,7 +41,7 @@ func (k *Konnector) adopt(ctx context.Context, p *pass) {
 			Message: "The provider has made this object in the Control Plane Cluster, and this cluster has agreed to that. Its deletion here leaves it there.",
 		})
 	}
-	c, again := made.provided.Condition(p.binding.Name, p.terms(), time.Now())
+	c, again := made.provided.Condition(p.binding.Name, terms(p.export, p.binding), time.Now())
 	p.mention(c)
 	p.lookAgain(again)
 }

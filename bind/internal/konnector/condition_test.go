@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -235,9 +234,8 @@ func TestGoneStays(t *testing.T) {
 		"never gone":          {up, unreachable, unreachable},
 		"gone from elsewhere": {tenantGone("https://other.example.com"), unreachable, unreachable},
 	} {
-		p := &pass{binding: &v1alpha1.APIServiceBinding{}, session: &session{place: kubeconfig.Kubeconfig{Server: server}}}
-		p.binding.Status.Conditions = []v1alpha1.Condition{c.before}
-		if got := p.unlessGone(c.now); got != c.want {
+		b := &v1alpha1.APIServiceBinding{Status: v1alpha1.APIServiceBindingStatus{Conditions: []v1alpha1.Condition{c.before}}}
+		if got := unlessGone(b, server, c.now); got != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -113,13 +113,13 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 // control plane is away, what was last seen of it goes on to hold.
 func (p *pass) findExport(context.Context) (bool, error) {
 	now := p.session.heartbeat.snapshot()
-	connected := p.unlessGone(now.connected())
+	connected := unlessGone(p.binding, p.session.place.Server, now.connected())
 	if now.refused.Type != "" {
 		return p.block(now.refused)
 	}
 	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.Asked.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {
-			connected = p.unlessGone(notListed(now))
+			connected = unlessGone(p.binding, p.session.place.Server, notListed(now))
 		}
 		p.verdict.set(connected)
 		return false, nil
@@ -144,10 +144,10 @@ func notListed(now snapshot) v1alpha1.Condition {
 	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }
 
-// unlessGone is c, unless it is known already that the platform has removed the tenant: that it is
-// not reached, or does not take the token, is no news then.
-func (p *pass) unlessGone(c v1alpha1.Condition) v1alpha1.Condition {
-	gone, before := tenantGone(p.session.place.Server), v1alpha1.FindCondition(p.binding.Status.Conditions, v1alpha1.ConditionConnected)
+// unlessGone is c, unless it is known already that the platform at server has removed the tenant: that
+// it is not reached, or does not take the token, is no news then.
+func unlessGone(b *v1alpha1.APIServiceBinding, server string, c v1alpha1.Condition) v1alpha1.Condition {
+	gone, before := tenantGone(server), v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected)
 	follows := slices.Contains([]string{v1alpha1.ReasonControlPlaneUnreachable, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonControlPlaneUnauthorized}, c.Reason)
 	if follows && before != nil && before.Reason == gone.Reason && before.Message == gone.Message {
 		return gone

@@ -235,7 +235,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	r := recipe{
-		export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation]), terms: p.terms(),
+		export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation]), terms: terms(p.export, p.binding),
 		lost: lostPolicy(cmp.Or(p.binding.Spec.LostInstances, p.export.Spec.LostInstances)),
 	}
 	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
