@@ -91,7 +91,7 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	}
 	if f.unkept != nil {
 		h.wanted.Store(true)
-		return max(probeEvery, h.afterFailure(f.unkept)), nil
+		return max(probeEvery, h.afterFailure(f.unkept)), nil //nolint:nilerr // a condition says it
 	}
 	h.failures = 0
 	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
