@@ -50,14 +50,14 @@ const (
 	ReasonControlPlaneUnreachable              = "ControlPlaneUnreachable"
 	ReasonControlPlaneAnswerTooLarge           = "ControlPlaneAnswerTooLarge"
 	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized"     // the token has ended
-	ReasonKubeconfigSecretUpdateFailed         = "KubeconfigSecretUpdateFailed" // by the App Cluster
+	ReasonKubeconfigSecretUpdateFailed         = "KubeconfigSecretUpdateFailed" // the App Cluster refused a write to it
 	ReasonTokenRevoked                         = "TokenRevoked"
 	ReasonTenantGone                           = "TenantGone"
 	ReasonControlPlaneReplaced                 = "ControlPlaneReplaced"
 	ReasonTenantHeldByAnotherCluster           = "TenantHeldByAnotherCluster"
 	ReasonCustomResourceDefinitionTerminating  = "CustomResourceDefinitionTerminating"
 	ReasonCustomResourceDefinitionNamesRefused = "CustomResourceDefinitionNamesRefused"
-	ReasonStepFailed                           = "StepFailed" // of what a konnector does for a binding: an API server does not take it
+	ReasonStepFailed                           = "StepFailed" // an API server refused a request of a pass over the binding
 	ReasonUnsupportedClaim                     = "UnsupportedClaim"
 	ReasonInvalidClaim                         = "InvalidClaim"
 	ReasonNewClaims                            = "NewClaims"

@@ -42,7 +42,7 @@ const (
 type found struct {
 	tenant  types.UID // of the namespace; empty if it may not be read
 	binding *v1alpha1.ClusterBinding
-	unkept  error // what the App Cluster has against what was to be kept of it in the Secret
+	unkept  error // why the App Cluster refused a write to the kubeconfig Secret; nil if it did not
 }
 
 // A heartbeat is what a session does and learns at each look at its tenant namespace.
@@ -156,9 +156,9 @@ func (h *heartbeat) readTenant(ctx context.Context) (f found, err error) {
 	return f, err
 }
 
-// report does the due work in a tenant namespace that is this App Cluster's, and
-// returns what is found there then. That the App Cluster does not take what is to be kept in
-// its Secret says nothing of the control plane, which hears of the konnector all the same.
+// report does the due work in a tenant namespace that is this App Cluster's, and returns f with the
+// ClusterBinding after it. If the App Cluster refuses a write to the kubeconfig Secret, the control
+// plane gets its heartbeat all the same.
 func (h *heartbeat) report(ctx context.Context, f found) (found, error) {
 	offered, rotated, err := h.offered(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
 	if err == nil && offered != nil {

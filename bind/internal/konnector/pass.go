@@ -67,13 +67,13 @@ func (p *pass) block(c v1alpha1.Condition) (bool, error) {
 	return false, nil
 }
 
-// A step is a part of a pass: the condition that it is about, what it means that it fails, and what it does.
+// A step is a part of a pass: the condition that its failure changes, how the message begins then, and its work.
 type step struct {
 	condition, what string
 	do              func(context.Context) (ok bool, err error)
 }
 
-// stumble says what an API server has against a step, once people are to be told. What runs goes on.
+// stumble sets the condition of a step that an API server refused, once people are to be told. A Sync that runs goes on.
 func (p *pass) stumble(ctx context.Context, s step, err error) {
 	said := p.verdict.found[s.condition]
 	if !fates.IsTold(ctx, err) || said.Status == metav1.ConditionFalse && !isPending(said) {

@@ -95,7 +95,7 @@ func (s *kubeconfigSecret) replaceKubeconfig(ctx context.Context, offered *unstr
 	return nil
 }
 
-// unkept says what this cluster has against a change of the Secret.
+// unkept is the message that this cluster refused a write to the Secret.
 func (s *kubeconfigSecret) unkept(err error) string {
 	return fmt.Sprintf("The Secret %s of this cluster cannot be written: %s. Objects are kept in step as long as the token in it is good; the next one has to be written there. It is tried again by itself.", s.name, cluster.Explain(err))
 }

@@ -6,7 +6,7 @@
 // A [Keeper] asks for a service namespace with an APIServiceNamespace as soon as a Sync meets
 // an object in a namespace, and tells the Syncs by [Keeper.Mapper] which one it got. It maps
 // no namespace that it has not asked for. [Keeper.Ready] names the namespaces that the provider
-// refuses, and those that the provider has requested by itself.
+// refuses, and service namespaces that the konnector did not request.
 package servicenamespace
 
 import (

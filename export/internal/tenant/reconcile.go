@@ -35,7 +35,7 @@ type reconciler struct {
 // before it must not give back.
 type tenantLocks struct {
 	mu       sync.Mutex
-	byTenant map[string]*tenantLock // none of those that no pass has or waits for
+	byTenant map[string]*tenantLock // that a pass has locked or waits for
 }
 
 type tenantLock struct {

@@ -36,10 +36,10 @@ type removals struct {
 	contents *contents
 	breaker  *removalBreaker
 	locks    *tenantLocks
-	looks    sync.Map // of look: the last one at a tenant that goes, by UID of its ClusterBinding
+	looks    sync.Map // of look: the last one, by UID of the ClusterBinding
 }
 
-// A look is one at what is left of a tenant that goes.
+// A look is a pass over a tenant that is being removed.
 type look struct {
 	at    time.Time
 	fails time.Time // the first one that failed in a row; zero if this one did not

@@ -38,7 +38,7 @@ func Path(path string) ([]string, error) {
 type filter struct {
 	Resource   schema.GroupVersionResource
 	FromTarget bool
-	Manager    string
+	Manager    string // of our copies
 	Selectors  []Selector
 	Marks      Marks
 	Bound      Bound
@@ -87,10 +87,13 @@ func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool
 		original.GetName() == rootCA && f.Resource.GroupResource() == (schema.GroupResource{Resource: "configmaps"}) {
 		return false
 	}
-	_, other := f.Names.Clusters()
 	from, made := f.Names.Origin(original)
+	if !made || !from.sameName(Origin{Name: copied}) {
+		return true
+	}
+	_, other := f.Names.Clusters()
 	ours, _ := madeBy(original, f.Manager)
-	return !made || !from.sameName(Origin{Name: copied}) || !ours && !from.sameCluster(Origin{Cluster: other})
+	return !ours && !from.sameCluster(Origin{Cluster: other})
 }
 
 // A selection is what selects an original.
