@@ -7,6 +7,7 @@ package bind_test
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,22 +53,67 @@ func TestDeletionsAreCountedOverRestarts(t *testing.T) {
 	if text := get[unstructured.Unstructured](t, w.app, secretsGVR, v1alpha1.Namespace, w.secret).GetAnnotations()[key]; text == "" {
 		t.Error("nothing is kept of the deletions")
 	}
-	w.run(t, opts)
+	stop = w.run(t, opts)
 	for _, name := range names[2:] {
 		del(name)
 	}
-	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, "2 deleted objects")
-	for _, name := range names[2:] {
-		get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+	held := func(why string) {
+		t.Helper()
+		w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, "2 deleted objects")
+		for _, name := range names[2:] {
+			if _, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name); err != nil {
+				t.Fatalf("%s: %v", why, err)
+			}
+		}
 	}
-	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"metadata": map[string]any{"annotations": map[string]any{klutchsync.ReleaseAnnotation: "now"}}})
-	for _, name := range names[2:] {
+	release := func(word string) {
+		t.Helper()
+		w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"metadata": map[string]any{"annotations": map[string]any{klutchsync.ReleaseAnnotation: word}}})
+	}
+	gone := func() {
+		t.Helper()
+		for _, name := range names[2:] {
+			eventually(t, func() error { return goneFrom(t, w.app, widgetsGVR, "team", name) })
+		}
+		eventually(t, func() error {
+			text := get[unstructured.Unstructured](t, w.app, secretsGVR, v1alpha1.Namespace, w.secret).GetAnnotations()[key]
+			if strings.Contains(text, "cause") || strings.Contains(text, "spans") {
+				return fmt.Errorf("%q is kept after the release", text)
+			}
+			return nil
+		})
+	}
+	held("the next konnector counts on")
+	release("now")
+	gone()
+
+	// A release that comes while no konnector runs is carried out by the next one, and an old one is not again.
+	add := func(name string) {
+		t.Helper()
+		w.app.apply(t, widget("team", name, map[string]any{"size": int64(5)}))
+		eventually(t, func() error {
+			_, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+			return err
+		})
+	}
+	names = []string{"e", "f", "g", "h"}
+	for _, name := range names {
+		add(name)
+	}
+	for _, name := range names[:2] {
+		del(name)
 		eventually(t, func() error { return goneFrom(t, w.app, widgetsGVR, "team", name) })
 	}
-	eventually(t, func() error {
-		if text := get[unstructured.Unstructured](t, w.app, secretsGVR, v1alpha1.Namespace, w.secret).GetAnnotations()[key]; len(text) > 10 {
-			return fmt.Errorf("%q is kept after the release", text)
-		}
-		return nil
-	})
+	for _, name := range names[2:] {
+		del(name)
+	}
+	held("after two deletions")
+	stop()
+	stop = w.run(t, opts)
+	add("after-the-restart")
+	held("the release of before is not one of now")
+	stop()
+	release("later")
+	w.run(t, opts)
+	gone()
 }

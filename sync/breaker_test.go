@@ -112,6 +112,38 @@ func TestMassDeletion(t *testing.T) {
 	})
 }
 
+// What a Sync held before a restart is let go by a release that comes before the next one has
+// looked at each of it.
+func TestReleaseAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, limit = 30, 10
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(n)
+		for i := range n {
+			w.delete(w.source, w.sourceNS, fmt.Sprintf("w%d", i))
+		}
+		time.Sleep(time.Hour)
+		stop()
+		slow := func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb != "list" && r.Verb != "watch" {
+				time.Sleep(time.Second) // each look at an object takes its time
+			}
+			return do()
+		}
+		w.fakeSource.Intercept(slow)
+		w.fakeTarget.Intercept(slow)
+		s, stop := w.sync(Options{Workers: 1})
+		defer stop()
+		w.until("all is read", func() bool { return s.Status().Synced })
+		if held := s.Status().Held; held == n-limit {
+			t.Fatalf("all %d have been looked at", held)
+		}
+		s.Release()
+		w.until("all are gone", func() bool { return w.count(w.fakeTarget, w.targetNS) == 0 && w.count(w.fakeSource, w.sourceNS) == 0 })
+	})
+}
+
 // A deletion is two writes, also when the watches are late to tell what has gone.
 func TestDeletionRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

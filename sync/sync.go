@@ -92,7 +92,8 @@ func (s *Sync) once(ctx context.Context) error {
 }
 
 // Release lets go the deletions that are held: see Options.DeletionLimit. It does
-// not wait for them. Later deletions are counted anew.
+// not wait for them. Later deletions are counted anew. What was held before this Sync was made
+// stands in the messages on the sources, so that it is let go only once Status.Synced.
 func (s *Sync) Release() {
 	if s.breaker == nil {
 		return
@@ -105,6 +106,10 @@ func (s *Sync) Release() {
 	s.mu.Unlock()
 	if e == nil {
 		return
+	}
+	for _, key := range e.heldBefore() {
+		s.breaker.Allow(key)
+		keys = append(keys, key)
 	}
 	for _, key := range keys {
 		e.queue.Add(key, queue.User)

@@ -93,14 +93,6 @@ func (p *pass) mention(c v1alpha1.Condition) {
 	}
 }
 
-// releases reports whether a person has newly annotated a binding to release held deletions.
-// What stood there when the konnector started was for deletions that were held before.
-func (r *bindingRecord) releases(annotation string) bool {
-	before := r.released
-	r.released = &annotation
-	return before != nil && annotation != "" && annotation != *before
-}
-
 // A bindingRecord remembers a binding from one pass to the next. Passes of one
 // binding follow each other, so that only the map of records needs the lock.
 type bindingRecord struct {
@@ -119,7 +111,6 @@ type bindingRecord struct {
 	failsSince    time.Time // the first of its passes that failed in a row; zero if the last one has not
 	goneUntold    bool      // the objects were not told yet that the tenant is gone
 	toldGone      time.Time // when they last were
-	released      *string   // the last annotation by which a person released held deletions; nil before the first pass
 	pace          pace      // of passes
 }
 
@@ -175,14 +166,10 @@ func (all *records) get(binding cache.ObjectName) *bindingRecord {
 	return r
 }
 
-// forget keeps of a binding that is gone what its owner said of deletions: it stays said.
 func (all *records) forget(binding cache.ObjectName) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	before := all.of[binding]
-	if delete(all.of, binding); before != nil && before.released != nil {
-		all.of[binding] = &bindingRecord{pace: newPace(), released: before.released}
-	}
+	delete(all.of, binding)
 }
 
 // order is that in which the conditions of a binding come true.

@@ -5,12 +5,9 @@ package konnector
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +20,6 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A kubeconfigSecret is the Secret of the App Cluster that has the kubeconfig of a
@@ -137,64 +133,4 @@ func samePlace(a, b *kubeconfig.Kubeconfig) bool {
 func (s *kubeconfigSecret) invalid(err error) v1alpha1.Condition {
 	return failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
 		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s.", s.name, err, cluster.Repair(s.stored())))
-}
-
-// deletionLogs keep what the Syncs of the bindings have deleted of late, in annotations of
-// the kubeconfig Secrets: those the konnector may write, and no other program need.
-type deletionLogs struct {
-	mu    sync.Mutex
-	texts map[cache.ObjectName]string // by binding, as last written; the cache may be older
-}
-
-// of is that of a binding which uses a Secret.
-func (all *deletionLogs) of(binding cache.ObjectName, secret *kubeconfigSecret) klutchsync.DeletionLog {
-	key := deletionsKey(binding.Name)
-	return klutchsync.DeletionLog{
-		Text: all.text(binding, secret, key),
-		Save: func(ctx context.Context, text string) error {
-			err := secret.annotate(ctx, key, text)
-			if err == nil {
-				all.note(binding, text)
-			}
-			return err
-		},
-	}
-}
-
-func (all *deletionLogs) text(binding cache.ObjectName, secret *kubeconfigSecret, key string) string {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if text, known := all.texts[binding]; known {
-		return text
-	}
-	if stored := secret.stored(); stored != nil {
-		return stored.GetAnnotations()[key]
-	}
-	return ""
-}
-
-func (all *deletionLogs) note(binding cache.ObjectName, text string) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if all.texts == nil {
-		all.texts = map[cache.ObjectName]string{}
-	}
-	all.texts[binding] = text
-}
-
-func (all *deletionLogs) forget(binding cache.ObjectName) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	delete(all.texts, binding)
-}
-
-// deletionsKey is the annotation of a binding: names of bindings may be longer than those
-// of annotations.
-func deletionsKey(binding string) string {
-	const most = 63
-	if len(binding) > most {
-		sum := sha256.Sum256([]byte(binding))
-		binding = hex.EncodeToString(sum[:16])
-	}
-	return v1alpha1.DeletionsAnnotationPrefix + binding
 }

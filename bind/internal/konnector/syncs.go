@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -75,7 +76,7 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 		return err
 	}
 	opts := s.options(r)
-	opts.DeletionLog = all.deletions.of(binding, s.heartbeat.secret)
+	opts.DeletionLog = all.deletions.of(binding, s.heartbeat.secret).forSync()
 	all.embedder(binding.Name, &opts)
 	ledger := behind.NewLedger(func() { all.changed(binding.String()) })
 	ledger.Follow(last.ledger, time.Now())
@@ -201,13 +202,22 @@ func releaseCommand(b *v1alpha1.APIServiceBinding) string {
 	return fmt.Sprintf("kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
 }
 
+// maxRelease is how much of the annotation that releases held deletions is compared, in bytes.
+const maxRelease = 256
+
 // deletions says how many deletions are held because too many came at once, and releases
-// them when a person has annotated the binding.
+// them when a person has annotated the binding, also while no konnector ran. What stood there
+// when a konnector first looked at the binding releases nothing.
 func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err error) {
-	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
+	log := p.syncs.deletions.of(p.key, p.session.heartbeat.secret)
+	released, asked := log.released(), text.Clip(p.binding.Annotations[klutchsync.ReleaseAnnotation], maxRelease)
+	switch {
+	case released == nil, asked == "" && *released != "":
+		err = log.seen(ctx, asked)
+	case asked != *released && (state.Synced || state.Held+state.HeldCopies > 0): // before, what is held is not known
 		p.syncs.Release(p.key.String())
 		state.Held, state.HeldCopies = 0, 0
-		err = p.syncs.deletions.of(p.key, p.session.heartbeat.secret).Save(ctx, "")
+		err = log.empty(ctx, asked)
 	}
 	p.mention(deletionsInSync(p.binding, state))
 	return err
