@@ -161,22 +161,6 @@ func (e *engine) run(ctx context.Context) error {
 	return nil
 }
 
-// heldBefore are the sources whose message says that their deletion is held, or the return of
-// their target: after a restart the breaker learns of each only when its turn comes.
-func (e *engine) heldBefore() (held []cache.ObjectName) {
-	for _, key := range e.source.Keys() {
-		o, _, known := e.source.Get(key)
-		if !known || o == nil {
-			continue
-		}
-		said, deleting := o.GetAnnotations()[e.names.Message], o.GetDeletionTimestamp() != nil
-		if deleting && strings.HasPrefix(said, string(ReasonHeld)+": ") || !deleting && strings.Contains(said, notMadeAnew) {
-			held = append(held, key)
-		}
-	}
-	return held
-}
-
 // restart makes Run begin again.
 func (e *engine) restart(why error) {
 	if e.cancel != nil {

@@ -5,17 +5,21 @@ package sync
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/names"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -107,7 +111,7 @@ func (s *Sync) Release() {
 	if e == nil {
 		return
 	}
-	for _, key := range e.heldBefore() {
+	for _, key := range heldBefore(e.source, e.names) {
 		s.breaker.Allow(key)
 		keys = append(keys, key)
 	}
@@ -118,6 +122,22 @@ func (s *Sync) Release() {
 		r.remapped()
 	}
 	s.notify()
+}
+
+// heldBefore are the sources whose message says that their deletion is held, or the return of
+// their target: after a restart the breaker learns of each only when its turn comes.
+func heldBefore(sources *view.View, n *names.Names) (held []cache.ObjectName) {
+	for _, key := range sources.Keys() {
+		o, _, known := sources.Get(key)
+		if !known || o == nil {
+			continue
+		}
+		said, deleting := o.GetAnnotations()[n.Message], o.GetDeletionTimestamp() != nil
+		if deleting && strings.HasPrefix(said, string(ReasonHeld)+": ") || !deleting && strings.Contains(said, notMadeAnew) {
+			held = append(held, key)
+		}
+	}
+	return held
 }
 
 // Retry asks the source's cluster at once for all that it did not permit, and both for what could
