@@ -40,7 +40,8 @@ type endpoints struct {
 	keys     oidc.KeySet // for tokens that the issuer gave us itself
 	bearer   oidc.KeySet // for tokens from strangers, within the budget
 	keysURL  string
-	sendsIss bool // RFC 9207: every callback has an iss parameter
+	keysAt   time.Time // since when these are asked for keys
+	sendsIss bool      // RFC 9207: every callback has an iss parameter
 }
 
 // forever is an age that no answer has.
@@ -101,7 +102,8 @@ func (d *discovery) fly(ctx context.Context, f *flight, known *endpoints) {
 	}
 }
 
-// discover asks the issuer. Keys that are known stay known while their URL does.
+// discover asks the issuer. Keys that are known stay known for as long as keysLife, while
+// their URL does: left to itself go-oidc knows a key for good that an issuer has taken back.
 func (d *discovery) discover(ctx context.Context, known *endpoints) (*endpoints, error) {
 	issuer, err := oidc.NewProvider(ctx, d.cfg.Issuer)
 	if err != nil {
@@ -121,13 +123,11 @@ func (d *discovery) discover(ctx context.Context, known *endpoints) (*endpoints,
 		keysURL:  doc.KeysURL,
 		sendsIss: doc.SendsIss,
 	}
-	if known != nil && known.keysURL == e.keysURL {
-		e.keys, e.bearer = known.keys, known.bearer
+	if known != nil && known.keysURL == e.keysURL && e.asked.Sub(known.keysAt) < keysLife {
+		e.keys, e.bearer, e.keysAt = known.keys, known.bearer, known.keysAt
 	} else {
-		// They keep their context for later requests, so the request's must not end them.
-		ctx := context.WithoutCancel(ctx)
-		e.keys = oidc.NewRemoteKeySet(ctx, e.keysURL)
-		e.bearer = oidc.NewRemoteKeySet(oidc.ClientContext(ctx, d.budget.limit(d.client)), e.keysURL)
+		client := ofKeys(d.client)
+		e.keys, e.bearer, e.keysAt = newKeySet(ctx, client, e.keysURL), newKeySet(ctx, d.budget.limit(client), e.keysURL), e.asked
 	}
 	if _, err := parseSecure(e.oauth.Endpoint.AuthURL); err != nil {
 		return nil, fmt.Errorf("authorization endpoint: %w", err)

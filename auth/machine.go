@@ -55,7 +55,8 @@ func (ps Providers) VerifyMachine(ctx context.Context, raw string, scopes ...str
 // a program got in the name of a person, as far as auth_time tells.
 //
 // A token with a key that is not known makes us ask the issuer for its keys three
-// times in 30 seconds at most, for all senders together.
+// times in 30 seconds at most, for all senders together. One that the issuer has taken
+// back counts for ten minutes at most.
 //
 // Its errors are ErrToken, ErrScope and ErrUnavailable; see [BearerChallenge].
 func (p *Provider) VerifyMachine(ctx context.Context, raw string, scopes ...string) (*Identity, error) {
@@ -92,7 +93,7 @@ func (p *Provider) bearer(ctx context.Context, raw string) (*oidc.IDToken, error
 	case issuer != p.cfg.Issuer:
 		return nil, fmt.Errorf("%w: its issuer is not trusted here", ErrToken)
 	}
-	e, err := p.issuer.endpoints(ctx, forever, p.budget.spend)
+	e, err := p.issuer.endpoints(ctx, keysLife, p.budget.spend)
 	if err != nil {
 		return nil, err
 	}

@@ -242,18 +242,6 @@ func asymmetric() []string {
 	}
 }
 
-// keySet remembers why a signature was refused, since go-oidc flattens it.
-type keySet struct {
-	oidc.KeySet
-	err error
-}
-
-// VerifySignature implements [oidc.KeySet].
-func (k *keySet) VerifySignature(ctx context.Context, jwt string) (payload []byte, err error) {
-	payload, k.err = k.KeySet.VerifySignature(ctx, jwt)
-	return payload, k.err
-}
-
 // looseString is a list of strings of which some issuers write one as itself.
 type looseString []string
 
