@@ -408,6 +408,34 @@ func TestManyGroups(t *testing.T) {
 	}
 }
 
+// P8, P10: what an issuer says of a person is kept with each session and sent to the API server for
+// each service: it is no more than both can take, whatever the issuer sends.
+func TestP10AnIdentityIsSmall(t *testing.T) {
+	p := newParty(t, testissuer.Options{}, auth.Config{})
+	with := func(claims map[string]any) (*auth.Identity, error) {
+		p.issuer.Misbehave(testissuer.Faults{Claims: claims})
+		return p.login(t)
+	}
+	long := strings.Repeat("é", 1<<17)
+	for _, name := range []string{"name", "preferred_username"} {
+		id, err := with(map[string]any{"name": "", name: long})
+		if err != nil || len(id.Name) > 200 || !strings.HasPrefix(id.Name, "éé") {
+			t.Errorf("%s: %v, %v", name, id, err)
+		}
+	}
+	if id, err := with(map[string]any{"email": long + "@example.com"}); err != nil || id.Email != "" {
+		t.Errorf("email: %v, %v", id, err)
+	}
+	for _, groups := range []any{long, strings.Fields(strings.Repeat("group ", 1<<14))} {
+		if id, err := with(map[string]any{"groups": groups}); !errors.Is(err, auth.ErrToken) || !strings.Contains(err.Error(), "claim groups has") {
+			t.Errorf("groups: %v, %v", id, err)
+		}
+	}
+	if id, err := with(map[string]any{"groups": strings.Fields(strings.Repeat("group ", 1<<12))}); err != nil || len(id.Groups) != 1<<12 {
+		t.Errorf("4096 groups: %v, %v", id, err)
+	}
+}
+
 func TestP4EmailMustBeVerified(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verified any

@@ -18,10 +18,17 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/klutch-go/sdk/internal/text"
 )
 
-// maxSubject is how long sub may be (OpenID Connect Core section 2).
-const maxSubject = 255
+// How long claims may be that we keep with a session and send to the API server, in bytes.
+const (
+	maxSubject = 255      // OpenID Connect Core section 2
+	maxEmail   = 254      // RFC 5321 section 4.5.3.1.3
+	maxGroups  = 64 << 10 // as JSON: well over a thousand
+	maxName    = 200      // of it the rest is left out
+)
 
 // unreadable are characters that no sub has (it is ASCII), and those for which JSON
 // decoders put one and the same: two subs must not become one.
@@ -36,7 +43,7 @@ type Identity struct {
 	Issuer  string   `json:"issuer"`
 	Subject string   `json:"subject"`
 	Name    string   `json:"name,omitempty"`  // to be shown, never to be trusted
-	Email   string   `json:"email,omitempty"` // empty unless the issuer says that it is verified
+	Email   string   `json:"email,omitempty"` // empty unless it is one, and the issuer says that it is verified
 	Groups  []string `json:"groups,omitempty"`
 	// Expiry is when the token that proved this ends.
 	Expiry time.Time `json:"expiry"`
@@ -158,11 +165,11 @@ func (p *Provider) identity(token *oidc.IDToken, c claims) *Identity {
 	id := &Identity{
 		Issuer:  p.cfg.Issuer,
 		Subject: token.Subject,
-		Name:    cmp.Or(c.Name, c.PreferredUsername),
+		Name:    text.Clip(cmp.Or(c.Name, c.PreferredUsername), maxName),
 		Groups:  c.groups,
 		Expiry:  token.Expiry,
 	}
-	if c.EmailVerified == "true" {
+	if c.EmailVerified == "true" && len(c.Email) <= maxEmail {
 		id.Email = c.Email
 	}
 	return id
@@ -178,6 +185,9 @@ func (p *Provider) claims(raw string, token *oidc.IDToken) (claims, error) {
 		return c, err
 	}
 	if groups, ok := all[p.cfg.GroupsClaim]; ok {
+		if len(groups) > maxGroups {
+			return c, fmt.Errorf("claim %s has %d KB, more than %d: have the issuer send the groups alone that decide about services", p.cfg.GroupsClaim, len(groups)>>10, maxGroups>>10)
+		}
 		if err := json.Unmarshal(groups, &c.groups); err != nil {
 			return c, fmt.Errorf("claim %s: %w", p.cfg.GroupsClaim, err)
 		}
