@@ -92,7 +92,7 @@ func newEngine(s *Sync) *engine {
 	if e.access = e.newAccess(pool); e.access != nil {
 		e.tasks = append(e.tasks, e.access.Run)
 	}
-	e.tasks = append(e.tasks, e.followMapper, e.reports.hourly)
+	e.tasks = append(e.tasks, e.followMapper, func(ctx context.Context) { e.reports.hourly(ctx, e.related) })
 	return e
 }
 

@@ -184,6 +184,48 @@ func TestReturnsAreCountedOverRestarts(t *testing.T) {
 	})
 }
 
+// The pause before a target that an owner deletes each time goes on over restarts, which are too rare
+// for the breaker to count what comes back between two of them.
+func TestLossesOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		log := ""
+		begin := func() func() {
+			_, stop := w.sync(Options{DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error {
+				log = text
+				return nil
+			}}})
+			return stop
+		}
+		stop := begin()
+		defer func() { stop() }()
+		w.createMany(1)
+		made := 0
+		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Verb == "apply" && err == nil {
+				made++
+				_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
+			}
+			return err
+		})
+		w.delete(w.target, w.targetNS, "w0")
+		for range 40 { // four hours
+			time.Sleep(6 * time.Minute)
+			stop()
+			stop = begin()
+		}
+		if made < 10 || made > 20 {
+			t.Errorf("made anew %d times in four hours, message %q", made, w.message("w0"))
+		}
+		w.fakeTarget.Intercept(nil)
+		time.Sleep(losePause + time.Minute)
+		if w.targetOf("w0") == nil {
+			t.Error("it is not made anew once it is let be")
+		}
+	})
+}
+
 // Targets that vanished and are refused when they come back count as one loss each, however
 // often they are asked again.
 func TestRefusedReturnsCountOnce(t *testing.T) {

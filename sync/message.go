@@ -5,7 +5,9 @@ package sync
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
@@ -190,8 +192,28 @@ func (s state) comesBack() string {
 	case s.answer != "":
 		return "it cannot be made anew, since " + s.answer
 	default:
-		return "it is made anew, empty, after a pause that doubles each time"
+		return madeAnew + s.comeback
 	}
+}
+
+// madeAnew stands before when a target that has vanished comes back.
+const madeAnew = "it is made anew, empty, after a pause that doubles each time"
+
+// comebackText says which loss in a row a pause is for, and when it ends.
+func comebackText(losses int, at time.Time) string {
+	return fmt.Sprintf(": loss %d, until %s", losses, at.UTC().Format(time.RFC3339))
+}
+
+// comebackOf reads a message with comebackText; 0 losses if it is none.
+func comebackOf(message string) (losses int, at time.Time) {
+	_, said, _ := strings.Cut(message, madeAnew+": loss ")
+	number, until, _ := strings.Cut(said, ", until ")
+	n, err := strconv.Atoi(number)
+	at, err2 := time.Parse(time.RFC3339, until)
+	if err != nil || err2 != nil {
+		return 0, time.Time{}
+	}
+	return n, at
 }
 
 // maxMessage keeps what other clusters say from filling our objects, and our memory.

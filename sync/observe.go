@@ -552,6 +552,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 	}
 	if l := r.loss; l != nil && !deleting {
 		p.refused, p.answer, p.due, p.wait = ReasonVanished, l.why, l.due(p), time.Until(l.next)
+		p.comeback = comebackText(r.drift.losses, l.next)
 		if !p.due {
 			return
 		}
@@ -647,6 +648,8 @@ func (p *pair) untold() bool {
 // again is when to look again without an event; 0 for never.
 func (p *pair) again(s step, r *record) time.Duration {
 	switch {
+	case p.muted && p.untold() && p.refusing():
+		return max(min(p.mute, p.wait), time.Millisecond)
 	case p.muted && p.untold():
 		return p.mute
 	case blind(p.state) && p.passing:
@@ -764,9 +767,12 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	return nil
 }
 
-// lose begins the pause. Each in a row is twice as long.
+// lose begins the pause, or goes on with that of before a start. Each in a row is twice as long.
 func (r *record) lose(p *pair) {
-	r.loss = &loss{listed: p.targets, next: r.drift.lost(losePause)}
+	if !r.drift.recall(p.state.source.message, losePause) {
+		r.drift.lost(losePause)
+	}
+	r.loss = &loss{listed: p.targets, next: r.drift.next}
 }
 
 // due reports whether the pause is over: a change of the source does not end it, and a list does

@@ -126,14 +126,30 @@ type drift struct {
 const notApplied = -1
 
 // lost notes that the target has vanished. Each time in a row it comes back later, up to
-// most. It returns when that is.
-func (d *drift) lost(most time.Duration) time.Time {
+// most.
+func (d *drift) lost(most time.Duration) {
 	if time.Since(d.next) > 2*most {
 		d.losses = 0
 	}
 	d.next = time.Now().Add(min(time.Second<<d.losses, most))
-	d.losses = min(d.losses+1, 12)
-	return d.next
+	d.losses = min(d.losses+1, mostLosses)
+}
+
+// mostLosses are counted: the pause is the longest by then.
+const mostLosses = 12
+
+// recall goes on with what a message from before a start says of the target that has vanished,
+// if this process knows of no loss.
+func (d *drift) recall(message string, most time.Duration) bool {
+	losses, at := comebackOf(message)
+	if d.losses > 0 || losses <= 0 {
+		return false
+	}
+	d.losses, d.next = min(losses, mostLosses), at
+	if latest := time.Now().Add(most); at.After(latest) {
+		d.next = latest
+	}
+	return true
 }
 
 // A loss is the pause after which a target that has vanished is made anew.

@@ -17,6 +17,7 @@ type state struct {
 	refused       Reason // why nothing is written to the target now: its API server refused it, it cannot be read, or it vanished and is not made anew yet; empty if it may
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
+	comeback      string // when a target that has vanished is made anew
 	passing       bool   // the refusal may pass by itself yet
 	heldByOthers  string // who owns fields of the intent, as an apply without force was told
 	paused        bool   // what the target should be was written so often, and changed by others, that it waits

@@ -134,26 +134,37 @@ func (t *reports) counted(reason Reason) int {
 	return t.counts[reason]
 }
 
-// hourly logs once an hour how many objects are not in step, and why.
-func (t *reports) hourly(ctx context.Context) {
+// hourly logs once an hour how many objects are not in step, and why: sources, and copies of
+// which no source can say so.
+func (t *reports) hourly(ctx context.Context, related []*relatedResource) {
 	hourly.Log(ctx, "objects are not in step", func() map[Reason]int {
 		t.mu.Lock()
-		defer t.mu.Unlock()
-		return maps.Clone(t.counts)
+		counts := maps.Clone(t.counts)
+		t.mu.Unlock()
+		for _, r := range related {
+			if _, untold := r.copier.Absent(); len(untold) > 0 {
+				counts[ReasonRelated] += len(untold)
+			}
+		}
+		return counts
 	})
 }
 
-// denied tells what keeps an object from being read, or its source from being written.
+// denied tells what keeps an object from being read, or its source from being written, when it
+// changes; other words for it are paced like messages, and not logged.
 func (t *reports) denied(ctx context.Context, r *record, result *Result, uid types.UID, f *refusal.Refusal) {
-	if r.status.denied == f.Detail {
+	reason := reasonOfAccess(f.Kind)
+	rewords := r.status.denied != "" && reason == r.status.reported
+	if r.status.denied == f.Detail || rewords && r.status.reports.Wait(pace.Burst, messagePause) > 0 {
 		return
 	}
-	reason := reasonOfAccess(f.Kind)
 	r.status.denied = f.Detail
-	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
+	r.status.reports.Count(1, messagePause)
 	t.tell(ctx, r, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: f.Detail})
-	log.Info("access to an object is denied", "reason", string(reason), "message", f.Detail)
 	t.notify()
+	if !rewords {
+		logr.FromContextOrDiscard(ctx).Info("access to an object is denied", "target", result.Target.String(), "reason", string(reason), "message", f.Detail)
+	}
 }
 
 // unanswered tells that what is asked for an object is not answered, if nothing else is told of it.
