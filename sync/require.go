@@ -11,9 +11,10 @@ func require(want step, s state) evidence {
 	// The source is gone for good, and so is what it says of the target.
 	case stepRemoveFinalizer, stepLetGo:
 		return targetLive | clustersConfirmed
-	// The server checks the version of the target. A restore may have undone the deletion of the source.
+	// The server checks the version of the target. A restore may have undone the deletion of the
+	// source, and what a legacy konnector made or writes may be for a later source of the name.
 	case stepDelete:
-		return clustersConfirmed | where(s.suspect, sourceLive)
+		return clustersConfirmed | where(s.suspect || dst.relation != relationOurs, sourceLive)
 	// That a source is not there shows only in a live read of the right cluster.
 	case stepCollect:
 		return sourceLive | targetLive | clustersConfirmed
