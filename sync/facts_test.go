@@ -165,6 +165,23 @@ var facts = map[string]func(l ledge) any{
 		}
 		return []any{l.begins("1"), l.begins(strconv.FormatInt(n-1, 10)), l.begins(strconv.FormatInt(n+1_000_000, 10))}
 	},
+	"what a watch shows of the end of an object": func(l ledge) any {
+		const finalizers = `"finalizers":["example.org/a"]`
+		remove := func() {
+			if err := l.delete("", ""); err != nil {
+				l.Fatal(err)
+			}
+		}
+		free := func(patch string) { l.must(l.merge(`{"metadata":{"finalizers":` + patch + `}}`)) }
+		return []any{
+			l.end(finalizers, func() { remove(); l.apply("one", ``, `{}`) }), // by its owner
+			l.end(finalizers, func() { remove(); free(`null`) }),             // by hand
+			l.end(finalizers+`,"labels":{"a":"1"}`, func() { remove(); l.must(l.merge(`{"metadata":{"finalizers":null,"labels":{"a":"2"}}}`)) }),
+			l.end(`"finalizers":["example.org/a","example.org/b"]`, func() { remove(); free(`["example.org/b"]`); free(`[]`) }),
+			l.end(finalizers, func() { free(`null`); remove() }),
+			l.end(``, remove),
+		}
+	},
 	"a status for another version, another object, or none": func(l ledge) any {
 		give := func(meta string) error {
 			u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"status":{"phase":"x"}}`)
@@ -179,6 +196,35 @@ var facts = map[string]func(l ledge) any{
 			give(`"uid":"11111111-1111-1111-1111-111111111111"`), give(`"uid":"` + string(u.GetUID()) + `"`),
 		}
 	},
+}
+
+// end is what a watch shows last of an object that is applied with metadata, and then ended: its
+// finalizers and labels, whether it was being deleted, and whether it has a version of its own.
+func (l ledge) end(meta string, ends func()) []any {
+	l.Helper()
+	begun := l.apply("one", meta, `{}`)
+	w, err := l.client.Watch(l.Context(), metav1.ListOptions{ResourceVersion: begun.GetResourceVersion()})
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer w.Stop()
+	ends()
+	before := begun.GetResourceVersion()
+	for {
+		select {
+		case e := <-w.ResultChan():
+			u, ok := e.Object.(*unstructured.Unstructured)
+			if !ok {
+				l.Fatalf("the watch shows %v", e)
+			}
+			if e.Type == watch.Deleted {
+				return []any{u.GetFinalizers(), u.GetLabels(), u.GetDeletionTimestamp() != nil, u.GetResourceVersion() != before}
+			}
+			before = u.GetResourceVersion()
+		case <-time.After(5 * time.Second):
+			l.Fatal("the watch does not show the end")
+		}
+	}
 }
 
 // begins is what a watch from a version begins with: an event, or that the version

@@ -186,7 +186,7 @@ func (m *model) commitSource(c fakecluster.Commit, ours bool) {
 	if c.After.GetDeletionTimestamp() != nil || c.Kind == watch.Deleted {
 		l.tombstone = true
 	}
-	if holds(c.Before) && (!holds(c.After) || c.Kind == watch.Deleted && holds(c.After)) {
+	if holds(c.Before) && (!holds(c.After) || c.Kind == watch.Deleted) {
 		if ours {
 			m.released(c.After)
 		} else {

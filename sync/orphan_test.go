@@ -257,6 +257,49 @@ func TestEndThatNoWatchShows(t *testing.T) {
 	}
 }
 
+// I20: a source whose finalizer someone takes off while its deletion waits has not been deleted as the
+// finalizer came: the watch shows its end with a deletionTimestamp. Its target stays, and is told
+// after the grace.
+func TestFinalizerTakenOff(t *testing.T) {
+	for name, running := range map[string]bool{"while the Sync runs": true, "while none runs": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var told atomic.Bool
+				opts := Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(r.Reason == ReasonOrphaned) }}}
+				s, stop := w.sync(opts)
+				w.createMany(1)
+				w.settle()
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "delete" {
+						return forbidden(r)
+					}
+					return do()
+				})
+				w.delete(w.source, w.sourceNS, "w0")
+				w.settle()
+				if !running {
+					stop()
+				}
+				w.merge(w.source, w.sourceNS, "w0", `{"metadata":{"finalizers":null}}`)
+				w.fakeTarget.Intercept(nil)
+				if !running {
+					s, stop = w.sync(opts)
+				}
+				defer func() { stop() }()
+				time.Sleep(orphanGrace - time.Minute)
+				if w.get(w.source, w.sourceNS, "w0") != nil || w.targetOf("w0") == nil || told.Load() {
+					t.Errorf("within the grace the target is there: %t, told: %t", w.targetOf("w0") != nil, told.Load())
+				}
+				time.Sleep(2 * time.Hour)
+				if w.targetOf("w0") == nil || !told.Load() || s.Status().Orphans != 1 {
+					t.Errorf("the target is there: %t, told: %t, %d orphans", w.targetOf("w0") != nil, told.Load(), s.Status().Orphans)
+				}
+			})
+		})
+	}
+}
+
 // A list that lacks more than a tenth of what was there makes a restore from a
 // backup likely: what has lost its source stays until people say that it is meant.
 func TestShrunkenList(t *testing.T) {

@@ -168,8 +168,7 @@ func (w write) replace(live, changed *unstructured.Unstructured) (*unstructured.
 		changed.SetGeneration(live.GetGeneration() + 1)
 	}
 	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
-		w.store(watch.Deleted, changed)
-		changed = changed.DeepCopy()
+		w.drop()
 		changed.SetResourceVersion(live.GetResourceVersion()) // as API servers do
 		return changed, nil
 	}
@@ -489,6 +488,8 @@ func (w write) store(kind watch.EventType, o *unstructured.Unstructured) {
 	}
 }
 
+// drop ends an object. Watches show the last state of it that was stored, as those of API servers
+// do: with the finalizers that the write that ended it took off.
 func (w write) drop() {
 	w.store(watch.Deleted, w.in.objects[w.name].DeepCopy())
 }
