@@ -31,6 +31,8 @@ type life struct {
 	name      cache.ObjectName
 	tombstone bool            // its deletion was asked for
 	collided  bool            // it was deleted as its finalizer came
+	shown     *konnector      // whose watch has shown that, if there is one konnector
+	to        int             // the incarnation of it
 	forced    bool            // it may have gone without our release: its target is an orphan
 	late      bool            // a request that another client had sent before made a target: an orphan too
 	gone      time.Time       // when it vanished; zero if it has not

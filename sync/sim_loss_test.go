@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -166,6 +167,9 @@ func (m *model) left() string {
 	for _, name := range sorted(m.now[sideTarget]) {
 		t := m.now[sideTarget][name]
 		l := m.lives[sourceUID(t)]
+		if l != nil && m.proven(l, t) {
+			return fmt.Sprintf("I20: %s is left of %s, and a watch has shown that this was deleted as its finalizer came", name, l.name)
+		}
 		if l == nil || m.exists(sourceUID(t)) || m.now[sideSource][l.name] != nil || t.GetDeletionTimestamp() != nil {
 			continue // what stands in the way of another source is told on that
 		}
@@ -180,6 +184,24 @@ func (m *model) left() string {
 		}
 	}
 	return ""
+}
+
+// shown notes that a konnector is about to see the end of a source that was deleted as its finalizer
+// came.
+func (m *model) shown(e watch.Event) {
+	if last, ok := e.Object.(metav1.Object); ok && e.Type == watch.Deleted && m.sim.strict() {
+		if l := m.lives[string(last.GetUID())]; l != nil && l.collided {
+			l.shown, l.to = m.sim.konnectors[0], m.sim.konnectors[0].born
+		}
+	}
+}
+
+// proven reports whether a target has to go, since the konnector that runs has seen that its source
+// was deleted as its finalizer came: not if others have made the target, nor while its deletion is held.
+func (m *model) proven(l *life, t *unstructured.Unstructured) bool {
+	k := l.shown
+	return k != nil && k.alive() && k.born == l.to && m.sim.strict() && m.disasters == 0 && m.sim.plan.Deletion == klutchsync.DeletionDelete &&
+		t.GetDeletionTimestamp() == nil && m.keeps(t, sourceUID(t)) && k.sync.Status().Held == 0
 }
 
 // reported notes what the konnectors tell of objects.

@@ -472,6 +472,7 @@ func (s *sim) deliver(w simWatch) {
 	at := slices.Index(s.hidden, w.place)
 	if at < 0 || s.calm {
 		s.note("event to %s", w.place)
+		s.model.shown(w.Next())
 		w.Deliver()
 		return
 	}
@@ -723,12 +724,20 @@ func (s *sim) converges() *violation {
 		}
 		s.nap([]time.Duration{3 * time.Second, 45 * time.Second}[min(round/8, 1)])
 	}
-	return s.broke("I1", "does not converge: %s", problem)
+	return s.broke(breaks(problem), "does not converge: %s", problem)
 }
 
 func (s *sim) broke(invariant, format string, args ...any) *violation {
 	s.model.breaks(invariant, format, args...)
 	return s.model.broken
+}
+
+// breaks is the invariant that a problem which stays breaks.
+func breaks(problem string) string {
+	if strings.HasPrefix(problem, "I20: ") {
+		return "I20"
+	}
+	return "I1"
 }
 
 // rest checks that a converged world needs no writes.
@@ -758,7 +767,7 @@ func (s *sim) rest() *violation {
 		return s.broke("I8", "%d writes over a restart, the last: %s", n, s.model.last)
 	}
 	if problem := s.model.final(); problem != "" {
-		return s.broke("I1", "does not stay converged: %s", problem)
+		return s.broke(breaks(problem), "does not stay converged: %s", problem)
 	}
 	return s.model.broken
 }

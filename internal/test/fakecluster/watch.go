@@ -143,6 +143,13 @@ func (w *Watch) Waiting() int {
 	return len(w.back)
 }
 
+// Next is the event that Deliver lets out next. There has to be one.
+func (w *Watch) Next() watch.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.back[0]
+}
+
 // Deliver lets the next event out.
 func (w *Watch) Deliver() {
 	w.mu.Lock()
