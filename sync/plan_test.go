@@ -81,6 +81,10 @@ func held(s *state)          { s.held = "more than 10 objects were deleted" }
 func statusRefused(s *state) { s.statusRefused = "status.phase: Unsupported value" }
 func statusDelayed(s *state) { s.statusDelayed = true }
 func statusDiffers(s *state) { s.status = true }
+func muted(s *state)         { s.muted = true }
+func left(s *state)          { s.unknown = "spec.extra" }
+func unsure(s *state)        { s.unsure = true }
+func oldMessage(s *state)    { s.source.message = "x" }
 
 var (
 	foreign     = itsRelation(relationForeign)
@@ -206,6 +210,7 @@ func TestPlan(t *testing.T) {
 		"misnamed":               {settledState(misnamed), stepSetMessage},
 		"misnamed, said":         {settledState(misnamed, messageSet), stepRest},
 		"misnamed, deleting":     {settledState(misnamed, messageSet, deleting), stepRest},
+		"misnamed, new source":   {settledState(fresh, misnamed, messageSet), stepRest},
 
 		"target is ahead, says the cache": {settledState(ahead), stepLookSource},
 		"target is ahead":                 {settledState(ahead, liveSource), stepSetMessage},
@@ -242,6 +247,43 @@ func TestPlan(t *testing.T) {
 		"status refused, status changed": {settledState(statusRefused, messageSet, statusDiffers), stepStatus},
 		"related object stuck":           {settledState(stuckCopy), stepSetMessage},
 		"related object stuck, said":     {settledState(stuckCopy, messageSet, changed), stepApply},
+
+		"field unknown":                          {settledState(left), stepSetMessage},
+		"field unknown, said":                    {settledState(left, messageSet), stepRest},
+		"field unknown, spec changed":            {settledState(left, messageSet, changed), stepApply},
+		"field unknown, status changed":          {settledState(left, messageSet, statusDiffers), stepStatus},
+		"field unknown, drift":                   {settledState(left, messageSet, drifted, liveTarget), stepForce},
+		"field unknown, deleted":                 {settledState(left, deleting), stepDelete},
+		"field perhaps unknown":                  {settledState(left, unsure), stepRest},
+		"field perhaps unknown, spec changed":    {settledState(left, unsure, changed), stepApply},
+		"field perhaps unknown, said before":     {settledState(left, messageSet, unsure), stepRest},
+		"field perhaps unknown, message is left": {settledState(left, unsure, oldMessage), stepRest},
+		"field known, message is left":           {settledState(oldMessage), stepSetMessage},
+
+		"muted, field unknown":               {settledState(left, muted), stepRest},
+		"muted, field unknown, spec changed": {settledState(left, muted, changed), stepApply},
+		"muted, message is left":             {settledState(muted, oldMessage), stepRest},
+		"muted, new source":                  {settledState(fresh, muted, oldMessage), stepAddFinalizer},
+		"muted, refused":                     {settledState(absentTarget, refused, muted), stepWait},
+		"muted, refused, due":                {settledState(absentTarget, refused, due, muted), stepCreate},
+		"muted, change refused, due":         {settledState(changed, refused, due, muted), stepApply},
+		"muted, change refused, status":      {settledState(changed, refused, muted, statusDiffers), stepStatus},
+		"muted, status refused":              {settledState(statusRefused, muted), stepWait},
+		"muted, status refused, changed":     {settledState(statusRefused, muted, changed), stepApply},
+		"muted, related object stuck":        {settledState(stuckCopy, muted, changed), stepApply},
+		"muted, contested":                   {settledState(contested, muted, statusDiffers), stepStatus},
+		"muted, drift, by policy reported":   {settledState(drifted, driftReport, liveTarget, muted, statusDiffers), stepStatus},
+		"muted, name taken":                  {settledState(foreign, liveTarget, muted), stepRest},
+		"muted, name taken, says the cache":  {settledState(foreign, muted), stepLookTarget},
+		"muted, kind gone":                   {settledState(unread, muted), stepWait},
+		"muted, misnamed":                    {settledState(misnamed, muted), stepRest},
+		"muted, target is ahead":             {settledState(ahead, liveSource, muted), stepNote},
+		"muted, target is going slowly":      {settledState(going(stuck), muted, statusDiffers), stepStatus},
+		"muted, target lost, confirmed":      {settledState(absentTarget, vanished, offeredLive, lost, due, muted), stepCreate},
+		"muted, deleted":                     {settledState(deleting, muted, oldMessage), stepDelete},
+		"muted, deleted, refused, due":       {settledState(deleting, refused, due, muted), stepDelete},
+		"muted, deleted, held":               {settledState(deleting, held, muted), stepWait},
+		"muted, deleted, target gone":        {settledState(deleting, absentTarget, liveTarget, muted, oldMessage), stepRemoveFinalizer},
 
 		"deleted, never ours":              {settledState(fresh, deleting), stepRest},
 		"deleted":                          {settledState(deleting), stepDelete},
@@ -370,6 +412,19 @@ var invariants = map[string]func(s state, do step) bool{
 	"a message says something new": func(s state, do step) bool {
 		return do != stepSetMessage || explain(s, obstacle(s)) != s.source.message
 	},
+	"I18: a message that cannot be written changes no other step": func(s state, do step) bool {
+		mute, said, free := s, s, s
+		mute.muted, said.muted, free.muted = true, false, false
+		said.source.message = explain(s, obstacle(s))
+		got := plan(mute)
+		return got != stepSetMessage && got == plan(said) && (decide(free) == stepSetMessage || got == plan(free)) && (!s.muted || do == got)
+	},
+	"what has no certain name is not touched": func(s state, do step) bool {
+		return s.misnamed == "" || !s.source.exists || do == stepSetMessage || do == stepRest || do == stepWait || do == stepCollect || looks(do)
+	},
+	"fields that may be known soon are not told": func(s state, do step) bool {
+		return do != stepSetMessage || !s.unsure || obstacle(s) != ReasonFields
+	},
 	"a message is not set because of a cache": func(s state, do step) bool {
 		why := obstacle(s)
 		frightens := why == ReasonConflict || why == ReasonLost || why == ReasonVanished || why == ReasonDrifted
@@ -378,6 +433,11 @@ var invariants = map[string]func(s state, do step) bool{
 	"no step is done without its evidence": func(s state, do step) bool {
 		return s.evidence().has(require(do, s)) || do != decide(s)
 	},
+}
+
+// looks reports whether a step only reads.
+func looks(do step) bool {
+	return do == stepLookSource || do == stepLookTarget || do == stepProve || do == stepConfirm
 }
 
 // applies reports whether a step applies the target.
@@ -415,12 +475,14 @@ func anyState(r *rand.Rand) state {
 		refused:   Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing), string(ReasonVanished))),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), contested: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		heldByOthers: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
+		muted: r.IntN(4) == 0, unknown: one("", "", "spec.extra"), misnamed: one("", "", "", "", "", "", "", "no name"),
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
+	s.unsure = s.unknown != "" && flip()
 	if blind(s) && s.refused == ReasonVanished {
 		s.refused = "" // that it has vanished is seen
 	}
