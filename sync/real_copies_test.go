@@ -7,13 +7,18 @@ package sync
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
+	"slices"
+	"strings"
+	gosync "sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/tempdir"
@@ -101,7 +106,8 @@ func TestRealSecretsOutliveTargets(t *testing.T) {
 		t.Helper()
 		const claims = 50
 		w := &world{TB: t, source: source, target: target}
-		from, asked := requests(t, app.Config())
+		config, refused := refusedWrites(t, app.Config())
+		from, asked := requests(t, config)
 		w.from, w.to = from, w.cluster(control)
 		w.sourceNS, w.targetNS = w.fresh(source), w.fresh(target)
 		_, stop := w.sync(Options{DeletionLimit: -1, Related: []Related{test.related}})
@@ -116,7 +122,7 @@ func TestRealSecretsOutliveTargets(t *testing.T) {
 			w.until("the target has its Secret", func() bool { return w.targetOf(name) != nil && w.getSecret(target, w.targetNS, name) != nil })
 			w.merge(target, w.targetNS, name, `{"metadata":{"finalizers":["provider.example.org/deprovision"]}}`)
 		}
-		before := asked.Load()
+		before, refusedBefore := asked.Load(), refused()
 		if test.namespace {
 			if err := namespaces.Delete(t.Context(), w.sourceNS, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -127,7 +133,7 @@ func TestRealSecretsOutliveTargets(t *testing.T) {
 				w.deleteSecret(source, w.sourceNS, fmt.Sprint("w", i))
 			}
 		}
-		w.until("the targets are deprovisioned", func() bool { return w.deprovision(3*time.Second) == 0 })
+		w.until("the targets are deprovisioned", func() bool { return w.deprovision(20*time.Second) == 0 })
 		eventually(t, "the namespace is empty", func(ctx context.Context) (bool, error) {
 			_, err := namespaces.Get(ctx, w.sourceNS, metav1.GetOptions{})
 			return apierrors.IsNotFound(err) == test.namespace && w.counted(source, widgets, w.sourceNS) == 0, nil //nolint:contextcheck // the world has one
@@ -136,7 +142,35 @@ func TestRealSecretsOutliveTargets(t *testing.T) {
 		if n := asked.Load() - before; n > 10*claims {
 			t.Errorf("%d requests at the source", n)
 		}
+		if n := len(refused()) - len(refusedBefore); n > claims {
+			t.Errorf("%d refused writes at the source for %d claims: %v", n, claims, refused()[len(refused())-10:])
+		}
 	})
+}
+
+// refusedWrites has the writes to widgets and Secrets noted that an API server refuses.
+func refusedWrites(tb testing.TB, config *rest.Config) (noting *rest.Config, refused func() []string) {
+	tb.Helper()
+	var mu gosync.Mutex
+	var all []string
+	noting = rest.CopyConfig(config)
+	noting.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			of := strings.Contains(r.URL.Path, "/widgets") || strings.Contains(r.URL.Path, "/secrets")
+			if of && r.Method != http.MethodGet && err == nil && response.StatusCode >= http.StatusBadRequest {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, fmt.Sprint(r.Method, " ", r.URL.Path, ": ", response.StatusCode))
+			}
+			return response, err
+		})
+	})
+	return noting, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
 }
 
 // deprovision lets go the targets that have been deleted for a while, for which a provider
