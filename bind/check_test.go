@@ -81,16 +81,16 @@ func TestP20ClusterScopedService(t *testing.T) {
 	export.Spec.Scope = v1alpha1.ClusterScope
 	a := &consents{existing: map[string]*v1alpha1.APIServiceBinding{}, exports: map[string]*v1alpha1.APIServiceExport{service.String(): export}}
 	claim := v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1"}
-	if c, err := a.claim(service, claim); err != nil || c.Standing != StandingNever || c.State != v1alpha1.ClaimRejected {
+	if c, err := a.claim(t.Context(), service, claim); err != nil || c.Standing != StandingNever || c.State != v1alpha1.ClaimRejected {
 		t.Errorf("%+v, %v", c, err)
 	}
 	export.Spec.ClusterScopedIsolation = v1alpha1.IsolationPrefixed
-	if c, err := a.claim(service, claim); err != nil || !c.Wide || c.Standing != StandingByName || c.State != "" || !strings.Contains(c.Why, "each namespace") {
+	if c, err := a.claim(t.Context(), service, claim); err != nil || !c.Wide || c.Standing != StandingByName || c.State != "" || !strings.Contains(c.Why, "each namespace") {
 		t.Errorf("with a prefix: %+v, %v", c, err)
 	}
 	export.Spec.ClusterScopedIsolation = v1alpha1.IsolationNamespaced
 	claim.Required = true
-	if _, err := a.claim(service, claim); !errors.Is(err, ErrPolicy) {
+	if _, err := a.claim(t.Context(), service, claim); !errors.Is(err, ErrPolicy) {
 		t.Errorf("required: %v", err)
 	}
 }

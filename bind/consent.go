@@ -45,7 +45,7 @@ type consents struct {
 	did       func(format string, args ...any) // of the installer
 	services  []v1alpha1.GroupResource
 	answer    func(context.Context, []Claim) error
-	discovery discovery.DiscoveryInterface
+	discovery discovery.ServerResourcesInterfaceWithContext
 	existing  map[string]*v1alpha1.APIServiceBinding
 	exports   map[string]*v1alpha1.APIServiceExport // nil in a dry run where there is none
 	answers   map[string][]v1alpha1.AcceptablePermissionClaim
@@ -56,7 +56,7 @@ func (a *consents) ask(ctx context.Context, claims map[string][]v1alpha1.Permiss
 	var all []Claim
 	for _, service := range a.services {
 		for _, c := range claims[service.String()] {
-			claim, err := a.claim(service, c)
+			claim, err := a.claim(ctx, service, c)
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (a *consents) ask(ctx context.Context, claims map[string][]v1alpha1.Permiss
 
 // claim judges a claim of a service. One that no provider gets is rejected, and a
 // service that requires it is not bound.
-func (a *consents) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionClaim) (Claim, error) {
+func (a *consents) claim(ctx context.Context, service v1alpha1.GroupResource, c v1alpha1.PermissionClaim) (Claim, error) {
 	claim := Claim{Service: service, AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: c, State: a.before(service, c)}}
 	if err := checkClaim(claim); err != nil {
 		return claim, err
@@ -81,7 +81,7 @@ func (a *consents) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionCl
 	wide := false
 	if permission.DependsOnScope(c.GroupResource) {
 		var err error
-		if wide, err = permission.ClusterScoped(a.discovery, c); err != nil {
+		if wide, err = permission.ClusterScoped(ctx, a.discovery, c); err != nil {
 			return claim, err
 		}
 	}
@@ -230,7 +230,7 @@ func claimsOf(ctx context.Context, app *cluster.App, b *v1alpha1.APIServiceBindi
 	}
 	var all []Claim
 	for _, c := range claims {
-		claim, wrong := a.claim(service, c)
+		claim, wrong := a.claim(ctx, service, c)
 		if wrong != nil && !errors.Is(wrong, ErrPolicy) {
 			return all, errors.Join(err, wrong)
 		}

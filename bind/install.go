@@ -225,7 +225,7 @@ func UninstallKonnector(ctx context.Context, config *rest.Config, opts Konnector
 		return cmp.Compare(programs[a.GetKind()], programs[b.GetKind()])
 	})
 	for _, u := range slices.Backward(manifests) {
-		resource, err := resourceOf(app, u)
+		resource, err := resourceOf(ctx, app, u)
 		if err != nil {
 			return deleted, err
 		}

@@ -89,7 +89,7 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 	if crd != nil {
 		return nil
 	}
-	served, err := i.app.Serves(name)
+	served, err := i.app.Serves(ctx, name)
 	if err == nil && served {
 		err = fmt.Errorf("%s is served in the App Cluster already, without a CRD: %w", name, ErrConflict)
 	}

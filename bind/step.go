@@ -224,7 +224,7 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 		if u.GetKind() == "CustomResourceDefinition" {
 			continue
 		}
-		resource, err := resourceOf(i.app, u)
+		resource, err := resourceOf(ctx, i.app, u)
 		if err != nil {
 			return err
 		}
@@ -237,9 +237,9 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 }
 
 // resourceOf asks the App Cluster for the resource of an object's kind.
-func resourceOf(app *cluster.App, u *unstructured.Unstructured) (schema.GroupVersionResource, error) {
+func resourceOf(ctx context.Context, app *cluster.App, u *unstructured.Unstructured) (schema.GroupVersionResource, error) {
 	version := u.GroupVersionKind().GroupVersion()
-	list, err := app.Discovery.ServerResourcesForGroupVersion(version.String())
+	list, err := app.Discovery.ServerResourcesForGroupVersionWithContext(ctx, version.String())
 	if err != nil {
 		return schema.GroupVersionResource{}, fmt.Errorf("konnector: %s in the App Cluster: %w", version, err)
 	}

@@ -130,7 +130,7 @@ func (b *bindURL) run(ctx context.Context, url string) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(b.claims.inCluster(b.config), bind.Check(ctx, b.config, b.login.services)); err != nil {
+	if err := errors.Join(b.claims.inCluster(ctx, b.config), bind.Check(ctx, b.config, b.login.services)); err != nil {
 		return err
 	}
 	b.backend = url

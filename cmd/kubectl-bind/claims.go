@@ -176,12 +176,12 @@ func (a claimAnswers) ofServices(services []string) error {
 
 // inCluster fails on answers that name a resource of Kubernetes' core which the App Cluster does
 // not have: a slip would be told after the login only. Of other resources the App Cluster may not know yet.
-func (a claimAnswers) inCluster(config *rest.Config) error {
+func (a claimAnswers) inCluster(ctx context.Context, config *rest.Config) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return err
 	}
-	core, err := client.ServerResourcesForGroupVersion("v1")
+	core, err := client.ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {
 		return nil //nolint:nilerr // who cannot tell does not stand in the way
 	}

@@ -72,6 +72,9 @@ func diagnose(ctx context.Context, p *plugin, format string, takeover bool) erro
 	} else {
 		err = printFindings(p, found)
 	}
+	if err == nil && ctx.Err() != nil {
+		return fmt.Errorf("not all was looked at: %w", context.Cause(ctx))
+	}
 	if err == nil && slices.ContainsFunc(found, func(f bind.Finding) bool { return !f.OK }) {
 		return errQuiet
 	}

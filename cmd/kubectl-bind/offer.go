@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -55,6 +56,7 @@ before it is offered is said beside it.`,
 	cmd.Flags().StringArrayVar(&o.secrets, "secret", nil, "Path of the field that names a Secret which the App Cluster gets a copy of: status.credentials.name. Can be repeated")
 	cmd.Flags().StringToStringVar(&o.labels, "secret-label", nil, "Label of the Secrets to copy, where no field names them: cnpg.io/userType=app")
 	cmd.Flags().StringVar(&o.lost, "lost-instances", lostPolicies[0], "What becomes of an object that is lost in the Control Plane Cluster: Report, or Recreate what has no contents and does nothing twice")
+	timeout := cmd.Flags().Duration("timeout", time.Minute, "How long to wait for everything together; 0 is for ever")
 	out := newOutput(cmd).orYAML()
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch {
@@ -66,7 +68,9 @@ before it is offered is said beside it.`,
 		return out.check()
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.read(cmd.Context(), p, args[0]); err != nil {
+		ctx, cancel := withTimeout(cmd.Context(), *timeout)
+		defer cancel()
+		if err := o.read(ctx, p, args[0]); err != nil {
 			return err
 		}
 		for _, note := range o.notes() {

@@ -34,6 +34,7 @@ func statusCommand(p *plugin) *cobra.Command {
 	}
 	out := newOutput(cmd)
 	watch := cmd.Flags().BoolP("watch", "w", false, "Go on and show what changes, until interrupted")
+	timeout := cmd.Flags().Duration("timeout", time.Minute, "How long to wait for everything together, without --watch; 0 is for ever")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
@@ -41,7 +42,9 @@ func statusCommand(p *plugin) *cobra.Command {
 		if *watch {
 			return watchStatus(cmd.Context(), p, out, args)
 		}
-		return showStatus(cmd.Context(), p, out, args)
+		ctx, cancel := withTimeout(cmd.Context(), *timeout)
+		defer cancel()
+		return showStatus(ctx, p, out, args)
 	}
 	return cmd
 }
@@ -145,6 +148,9 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		p.sayf("The konnector: %s", wrong)
 	}
 	ended := p.endedCredentials(ctx, config, all)
+	if ctx.Err() != nil {
+		return fmt.Errorf("not all was looked at: %w", context.Cause(ctx)) // of which no errors are shown
+	}
 	if wrong != "" || ended || slices.ContainsFunc(all, ails) {
 		p.say("What to do about it: kubectl bind doctor")
 		return errQuiet

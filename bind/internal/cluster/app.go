@@ -24,7 +24,7 @@ import (
 // namespaces.
 type App struct {
 	dynamic.Interface
-	Discovery          discovery.DiscoveryInterface
+	Discovery          discovery.DiscoveryInterfaceWithContext
 	Served, Namespaced bool
 }
 
@@ -38,12 +38,12 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	if a.Discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
 		return nil, err
 	}
-	list, err := a.Discovery.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	list, err := a.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion.String())
 	if fates.Is(err, fates.Absent, fates.Unserved) {
-		return a, checkServer(a.Discovery, config.Host)
+		return a, checkServer(ctx, a.Discovery, config.Host)
 	}
 	if fates.Is(err, fates.Unreachable) && !fates.IsUnanswered(err) {
-		return nil, cmp.Or(checkServer(a.Discovery, config.Host), err)
+		return nil, cmp.Or(checkServer(ctx, a.Discovery, config.Host), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for %s in the App Cluster: %w", APIServiceBindings.GroupResource(), err)
@@ -61,8 +61,8 @@ var ErrNoServer = errors.New("is no Kubernetes API server")
 
 // checkServer tells an API server from whatever else answers that it knows nothing, such as the
 // health port of a program.
-func checkServer(d discovery.DiscoveryInterface, host string) error {
-	version, err := d.ServerVersion()
+func checkServer(ctx context.Context, d discovery.ServerVersionInterfaceWithContext, host string) error {
+	version, err := d.ServerVersionWithContext(ctx)
 	if fates.Is(err, fates.Forbidden, fates.Unauthorized) || err == nil && version.GitVersion != "" {
 		return nil
 	}
@@ -102,9 +102,9 @@ func (a *App) List(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
 }
 
 // Serves tells whether an API server serves a resource in any version.
-func (a *App) Serves(resource string) (bool, error) {
+func (a *App) Serves(ctx context.Context, resource string) (bool, error) {
 	r := schema.ParseGroupResource(resource)
-	groups, err := a.Discovery.ServerGroups()
+	groups, err := a.Discovery.ServerGroupsWithContext(ctx)
 	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, nil
 	}
@@ -116,7 +116,7 @@ func (a *App) Serves(resource string) (bool, error) {
 			if g.Name != r.Group {
 				continue
 			}
-			list, err := a.Discovery.ServerResourcesForGroupVersion(v.GroupVersion)
+			list, err := a.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v.GroupVersion)
 			if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 				return false, fmt.Errorf("look for %s in the App Cluster: %w", resource, err)
 			}

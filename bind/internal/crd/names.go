@@ -4,6 +4,7 @@ package crd
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,13 +26,13 @@ type ServedNames struct {
 
 // read does not miss what the API server knows because another API server behind it is
 // away.
-func (s *ServedNames) read(d discovery.ServerResourcesInterface, now time.Time) ([]*metav1.APIResourceList, error) {
+func (s *ServedNames) read(ctx context.Context, d discovery.ServerResourcesInterfaceWithContext, now time.Time) ([]*metav1.APIResourceList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.at.IsZero() && now.Sub(s.at) < time.Minute {
 		return s.lists, nil
 	}
-	_, lists, err := d.ServerGroupsAndResources()
+	_, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, fmt.Errorf("names that the App Cluster serves: %w", err)
 	}
@@ -41,8 +42,8 @@ func (s *ServedNames) read(d discovery.ServerResourcesInterface, now time.Time) 
 
 // DropNames leaves out of wanted the short names, categories and the singular name by
 // which people here already reach something else, and returns them. Live may be nil.
-func (s *ServedNames) DropNames(d discovery.ServerResourcesInterface, live, wanted *unstructured.Unstructured) ([]string, error) {
-	served, err := s.read(d, time.Now())
+func (s *ServedNames) DropNames(ctx context.Context, d discovery.ServerResourcesInterfaceWithContext, live, wanted *unstructured.Unstructured) ([]string, error) {
+	served, err := s.read(ctx, d, time.Now())
 	if err != nil {
 		return nil, err
 	}

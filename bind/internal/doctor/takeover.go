@@ -75,7 +75,7 @@ func KlutchKonnector(ctx context.Context, app *cluster.App) (bool, error) {
 // without force refuses it.
 func (d *doctor) foreseeFields(ctx context.Context, u *unstructured.Unstructured) {
 	mappings := map[string]schema.GroupVersionResource{}
-	lists, _ := d.app.Discovery.ServerResourcesForGroupVersion(u.GetAPIVersion())
+	lists, _ := d.app.Discovery.ServerResourcesForGroupVersionWithContext(ctx, u.GetAPIVersion())
 	if lists == nil {
 		return
 	}
@@ -265,7 +265,7 @@ func (f *forecast) copies(ctx context.Context) {
 		spec.Scope, spec.ClusterScopedIsolation = v1alpha1.ClusterScope, v1alpha1.IsolationPrefixed
 	}
 	_, spec.Group, _ = strings.Cut(f.binding.Name, ".")
-	judge, err := permission.NewJudge(func() discovery.DiscoveryInterface { return f.app.Discovery }, spec, f.binding.Spec.PermissionClaims)
+	judge, err := permission.NewJudge(ctx, func() discovery.DiscoveryInterfaceWithContext { return f.app.Discovery }, spec, f.binding.Spec.PermissionClaims)
 	if err != nil {
 		f.note("copies", f.binding.Name, cluster.Trouble(err), "", "")
 		return

@@ -58,7 +58,9 @@ func newAppCluster(config *rest.Config) (*appCluster, error) {
 	return a, a.informers()
 }
 
-func (a *appCluster) discovery() discovery.DiscoveryInterface { return a.kube.Discovery() }
+func (a *appCluster) discovery() discovery.DiscoveryInterfaceWithContext {
+	return discovery.ToDiscoveryInterfaceWithContext(a.kube.Discovery())
+}
 
 func (a *appCluster) informers() error {
 	a.bindings = cluster.Objects(a.Watches, cluster.APIServiceBindings, metav1.NamespaceAll).Informer(cache.Indexers{indexSecret: bySecret, indexName: byName})

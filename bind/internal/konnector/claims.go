@@ -22,7 +22,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	state, running := p.syncs.State(p.key.String())
 	running = running && state.Err == nil
 	var err error
-	if p.kept, err = p.keptClaims(); err != nil {
+	if p.kept, err = p.keptClaims(ctx); err != nil {
 		return false, err
 	}
 	if err := p.findGrant(ctx, running); err != nil {
@@ -111,8 +111,8 @@ func (p *pass) findGrant(ctx context.Context, running bool) error {
 }
 
 // keptClaims are the accepted claims that are carried out.
-func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
-	judge, err := p.judge()
+func (p *pass) keptClaims(ctx context.Context) ([]v1alpha1.AcceptablePermissionClaim, error) {
+	judge, err := p.judge(ctx)
 	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.Keeps(c) }), err
 }
 
@@ -133,8 +133,8 @@ func namespacesReady(lack lack, namespaces *servicenamespace.Keeper) v1alpha1.Co
 }
 
 // judge looks up what it takes to judge the binding's claims.
-func (p *pass) judge() (permission.Judge, error) {
-	return permission.NewJudge(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
+func (p *pass) judge(ctx context.Context) (permission.Judge, error) {
+	return permission.NewJudge(ctx, p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
 }
 
 // relatedWait says in which namespaces related objects cannot be read, and why.
@@ -154,7 +154,7 @@ func (p *pass) relatedWait(unreadable map[string]string) {
 // other claims once selected, unless it is too early to settle that.
 func (p *pass) settleClaims(ctx context.Context) (selected []klutchsync.Related, settled bool, err error) {
 	claims := p.binding.Spec.PermissionClaims
-	judge, err := p.judge()
+	judge, err := p.judge(ctx)
 	if err != nil {
 		return nil, false, err
 	}

@@ -66,7 +66,7 @@ func (i *installation) readSchema(ctx context.Context) (bool, error) {
 // installSchema makes the CRD say what the export says. While a change is refused, objects are
 // synced under the schema that is there.
 func (i *installation) installSchema(ctx context.Context) (bool, error) {
-	dropped, err := i.pass.app.servedNames.DropNames(i.pass.app.discovery(), i.live, i.wanted)
+	dropped, err := i.pass.app.servedNames.DropNames(ctx, i.pass.app.discovery(), i.live, i.wanted)
 	if err != nil {
 		return false, err
 	}

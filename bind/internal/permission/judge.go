@@ -3,6 +3,7 @@
 package permission
 
 import (
+	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,13 +21,13 @@ type Judge struct {
 
 // NewJudge asks an API server for the scope of what the claims of a binding to an
 // export are about.
-func NewJudge(d func() discovery.DiscoveryInterface, export *v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) (Judge, error) {
+func NewJudge(ctx context.Context, d func() discovery.DiscoveryInterfaceWithContext, export *v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) (Judge, error) {
 	a := Judge{spec: export, wide: map[v1alpha1.GroupResource]bool{}}
 	for _, c := range claims {
 		if !needsScope(c) {
 			continue
 		}
-		wide, err := ClusterScoped(d(), c.PermissionClaim)
+		wide, err := ClusterScoped(ctx, d(), c.PermissionClaim)
 		if err != nil {
 			return a, err
 		}

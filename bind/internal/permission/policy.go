@@ -3,6 +3,7 @@
 package permission
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -87,9 +88,9 @@ func DependsOnScope(r v1alpha1.GroupResource) bool {
 
 // ClusterScoped tells whether an API server serves the resource of a claim as a
 // cluster-scoped one. What it does not serve is not.
-func ClusterScoped(d discovery.ServerResourcesInterface, c v1alpha1.PermissionClaim) (bool, error) {
+func ClusterScoped(ctx context.Context, d discovery.ServerResourcesInterfaceWithContext, c v1alpha1.PermissionClaim) (bool, error) {
 	gv := schema.GroupVersion{Group: c.Group, Version: c.Version}
-	list, err := d.ServerResourcesForGroupVersion(gv.String())
+	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, gv.String())
 	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, nil
 	}
