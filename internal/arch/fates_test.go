@@ -74,6 +74,7 @@ var codesOfOthers = map[string]string{
 	"bind/install.go":                       "why a container waits",
 	"bind/internal/crd/names.go":            "an answer of discovery that is complete but for API servers behind that one",
 	"auth/grant.go":                         "the token endpoint of a backend",
+	"auth/keys.go":                          "an issuer",
 	"auth/provider.go":                      "an issuer",
 	"klutch/conformance/browser.go":         "the pages of a backend",
 	"klutch/conformance/discovery.go":       "the same",
