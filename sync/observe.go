@@ -648,8 +648,8 @@ func (p *pair) untold() bool {
 // again is when to look again without an event; 0 for never.
 func (p *pair) again(s step, r *record) time.Duration {
 	switch {
-	case p.muted && p.untold() && p.refusing():
-		return max(min(p.mute, p.wait), time.Millisecond)
+	case p.muted && p.untold() && p.refusing() && p.wait > 0: // a message delays nothing
+		return min(p.mute, p.wait)
 	case p.muted && p.untold():
 		return p.mute
 	case blind(p.state) && p.passing:
