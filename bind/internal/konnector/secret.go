@@ -147,18 +147,21 @@ type deletionLogs struct {
 
 // of is that of a binding which uses a Secret.
 func (l *deletionLogs) of(binding cache.ObjectName, secret *kubeconfigSecret) *deletionLog {
+	log := l.get(binding)
+	log.use(secret)
+	return log
+}
+
+func (l *deletionLogs) get(binding cache.ObjectName) *deletionLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
 		l.all = map[cache.ObjectName]*deletionLog{}
 	}
-	log := l.all[binding]
-	if log == nil {
-		log = &deletionLog{key: deletionsKey(binding.Name)}
-		l.all[binding] = log
+	if l.all[binding] == nil {
+		l.all[binding] = &deletionLog{key: deletionsKey(binding.Name)}
 	}
-	log.use(secret)
-	return log
+	return l.all[binding]
 }
 
 func (l *deletionLogs) forget(binding cache.ObjectName) {
