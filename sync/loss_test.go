@@ -89,6 +89,31 @@ func TestLossesInARow(t *testing.T) {
 	})
 }
 
+// ownerDeletes has an owner delete a target now, and each one as it is made, and counts these.
+func (w *world) ownerDeletes(name string) (made *int) {
+	made = new(int)
+	w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+		err := do()
+		if r.Verb == "apply" && err == nil {
+			*made++
+			_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
+		}
+		return err
+	})
+	w.delete(w.target, w.targetNS, name)
+	return made
+}
+
+// journaled begins a Sync that keeps its deletions in log.
+func (w *world) journaled(opts Options, log *string) (stop func()) {
+	opts.DeletionLog = DeletionLog{Text: *log, Save: func(_ context.Context, text string) error {
+		*log = text
+		return nil
+	}}
+	_, stop = w.sync(opts)
+	return stop
+}
+
 // I19: an edit of the source does not end the pause before what an owner deletes each time is made
 // anew; it goes up with that.
 func TestEditsDoNotEndThePause(t *testing.T) {
@@ -97,22 +122,13 @@ func TestEditsDoNotEndThePause(t *testing.T) {
 		_, stop := w.sync(Options{DeletionLimit: -1})
 		defer stop()
 		w.createMany(1)
-		made := 0
-		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
-			err := do()
-			if r.Verb == "apply" && err == nil {
-				made++
-				_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
-			}
-			return err
-		})
-		w.delete(w.target, w.targetNS, "w0")
+		made := w.ownerDeletes("w0")
 		for i := range 60 {
 			w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"spec":{"color":"c%d"}}`, i))
 			time.Sleep(10 * time.Second)
 		}
-		if made > 10 {
-			t.Errorf("made anew %d times in ten minutes", made)
+		if *made > 10 {
+			t.Errorf("made anew %d times in ten minutes", *made)
 		}
 		w.fakeTarget.Intercept(nil)
 		time.Sleep(20 * time.Minute)
@@ -131,13 +147,7 @@ func TestReturnsAreCountedOverRestarts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newFake(t)
 			log := ""
-			begin := func() func() {
-				_, stop := w.sync(Options{DeletionLimit: limit, DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error {
-					log = text
-					return nil
-				}}})
-				return stop
-			}
+			begin := func() func() { return w.journaled(Options{DeletionLimit: limit}, &log) }
 			stop := begin()
 			defer func() { stop() }()
 			lose(w, func() {
@@ -164,22 +174,13 @@ func TestReturnsAreCountedOverRestarts(t *testing.T) {
 	})
 	over(t, func(w *world, restart func()) {
 		w.createMany(1)
-		made := 0
-		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
-			err := do()
-			if r.Verb == "apply" && err == nil {
-				made++
-				_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
-			}
-			return err
-		})
-		w.delete(w.target, w.targetNS, "w0")
+		made := w.ownerDeletes("w0")
 		for range 60 {
 			time.Sleep(time.Minute)
 			restart()
 		}
-		if made != limit {
-			t.Errorf("made anew %d times in an hour", made)
+		if *made != limit {
+			t.Errorf("made anew %d times in an hour", *made)
 		}
 	})
 }
@@ -190,38 +191,39 @@ func TestLossesOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
 		log := ""
-		begin := func() func() {
-			_, stop := w.sync(Options{DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error {
-				log = text
-				return nil
-			}}})
-			return stop
-		}
-		stop := begin()
+		stop := w.journaled(Options{}, &log)
 		defer func() { stop() }()
 		w.createMany(1)
-		made := 0
-		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
-			err := do()
-			if r.Verb == "apply" && err == nil {
-				made++
-				_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
-			}
-			return err
-		})
-		w.delete(w.target, w.targetNS, "w0")
+		made := w.ownerDeletes("w0")
 		for range 40 { // four hours
 			time.Sleep(6 * time.Minute)
 			stop()
-			stop = begin()
+			stop = w.journaled(Options{}, &log)
 		}
-		if made < 10 || made > 20 {
-			t.Errorf("made anew %d times in four hours, message %q", made, w.message("w0"))
+		if *made < 10 || *made > 20 {
+			t.Errorf("made anew %d times in four hours, message %q", *made, w.message("w0"))
 		}
 		w.fakeTarget.Intercept(nil)
 		time.Sleep(losePause + time.Minute)
 		if w.targetOf("w0") == nil {
 			t.Error("it is not made anew once it is let be")
+		}
+	})
+}
+
+// The message of a claim whose target had vanished, copied with its manifest to a new one, does not make
+// that wait for the end of the other's pause.
+func TestLossOfACopiedClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		time.Sleep(time.Hour)
+		u := w.widget("copy", `{"size":"small"}`, ``)
+		u.SetAnnotations(map[string]string{klutchNames.Message: string(ReasonVanished) + ": a has vanished; " + madeAnew + comebackText(mostLosses, time.Now().Add(50*time.Minute))})
+		w.create(w.source, w.sourceNS, u)
+		time.Sleep(time.Minute)
+		if w.targetOf("copy") == nil || w.message("copy") != "" {
+			t.Errorf("after a minute there is no target, or a message: %q", w.message("copy"))
 		}
 	})
 }

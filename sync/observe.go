@@ -769,8 +769,8 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 
 // lose begins the pause, or goes on with that of before a start. Each in a row is twice as long.
 func (r *record) lose(p *pair) {
-	if !r.drift.recall(p.state.source.message, losePause) {
-		r.drift.lost(losePause)
+	if p.source == nil || !r.drift.recall(p.source, p.state.source.message) {
+		r.drift.lost()
 	}
 	r.loss = &loss{listed: p.targets, next: r.drift.next}
 }

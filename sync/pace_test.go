@@ -159,7 +159,7 @@ func TestP25StatusFlood(t *testing.T) {
 	})
 }
 
-// I19: what is refused for hours is logged when that begins, and then once an hour for all objects,
+// I19: a refusal that lasts for hours is logged when it begins, and then once an hour for all objects,
 // also where an API server finds other words each time.
 func TestLogOnceAnHour(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -275,8 +275,8 @@ func TestRealRefusals(t *testing.T) {
 	})
 }
 
-// A claim that is deleted while its target's kind is not there says so and stays, since nobody can
-// tell what is left of the target; it goes when the kind is back.
+// A claim that is deleted while its target's kind is not there says so and stays, since the
+// engine cannot tell what is left of the target; it goes when the kind is back.
 func TestRealDeletedWithoutKind(t *testing.T) {
 	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
@@ -302,7 +302,7 @@ func TestRealDeletedWithoutKind(t *testing.T) {
 	waits := func(i int) bool {
 		u := w.get(w.source, w.sourceNS, name(i))
 		if u == nil {
-			t.Fatalf("%s was let go although nobody knows of its target", name(i))
+			t.Fatalf("%s was let go although its target is not known", name(i))
 		}
 		return u.GetDeletionTimestamp() != nil && strings.HasPrefix(w.message(name(i)), string(ReasonMissing)+": ")
 	}

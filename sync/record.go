@@ -10,6 +10,7 @@ import (
 	"time"
 	"unique"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -125,28 +126,31 @@ type drift struct {
 // notApplied stands for the generation in step of a source of which none was applied yet.
 const notApplied = -1
 
-// lost notes that the target has vanished. Each time in a row it comes back later, up to
-// most.
-func (d *drift) lost(most time.Duration) {
-	if time.Since(d.next) > 2*most {
+// lost notes that the target has vanished. Each time in a row it comes back later.
+func (d *drift) lost() {
+	if time.Since(d.next) > 2*losePause {
 		d.losses = 0
 	}
-	d.next = time.Now().Add(min(time.Second<<d.losses, most))
 	d.losses = min(d.losses+1, mostLosses)
+	d.next = time.Now().Add(pauseOf(d.losses))
 }
 
 // mostLosses are counted: the pause is the longest by then.
-const mostLosses = 12
+const mostLosses = 13
 
-// recall goes on with what a message from before a start says of the target that has vanished,
-// if this process knows of no loss.
-func (d *drift) recall(message string, most time.Duration) bool {
+// pauseOf is that after so many losses in a row, at least one.
+func pauseOf(losses int) time.Duration { return min(time.Second<<(losses-1), losePause) }
+
+// recall goes on with what the message says of the target that has vanished, as after a start. It says
+// nothing if this process knows of a loss, or if the pause began before the source was created: it
+// was copied with the source's manifest then.
+func (d *drift) recall(source metav1.Object, message string) bool {
 	losses, at := comebackOf(message)
-	if d.losses > 0 || losses <= 0 {
+	if losses = min(losses, mostLosses); d.losses > 0 || losses <= 0 || at.Add(-pauseOf(losses)).Before(source.GetCreationTimestamp().Time) {
 		return false
 	}
-	d.losses, d.next = min(losses, mostLosses), at
-	if latest := time.Now().Add(most); at.After(latest) {
+	d.losses, d.next = losses, at
+	if latest := time.Now().Add(losePause); at.After(latest) {
 		d.next = latest
 	}
 	return true

@@ -214,7 +214,7 @@ func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err erro
 	switch {
 	case released == nil, asked == "" && *released != "":
 		err = log.seen(ctx, asked)
-	case asked != *released && (state.Synced || state.Held+state.HeldCopies > 0): // before, what is held is not known
+	case asked != *released && (state.Synced || state.Held+state.HeldCopies > 0): // before, the held ones are not known
 		p.syncs.Release(p.key.String())
 		state.Held, state.HeldCopies = 0, 0
 		err = log.empty(ctx, asked)
