@@ -111,6 +111,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	if err != nil {
 		return a.classify(p, s, r, began, err)
 	}
+	a.refused.Accepted(p.key, refusal.TargetWrite)
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
@@ -236,7 +237,7 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 	if s == stepDelete || s == stepLetGo {
 		ask = refusal.Deletion
 	}
-	a.refused.Refused(p.key, ask, refusal.Asked{Wish: p.intent.hash, Schema: p.schemas[1], Began: began}, err)
+	a.refused.Refused(p.key, ask, refusal.Asked{Wish: p.intent.hash, Seen: p.schemas[1], Began: began}, err)
 	return errNoted
 }
 
@@ -288,7 +289,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 		if !outdated(err) && !absent(err) { // else it is another incarnation, or none any more
 			a.sourceFields.Doubt()
 		}
-		a.refused.Refused(p.key, refusal.Status, refusal.Asked{Wish: travel.Hash(p.give), Schema: p.schemas[0], Began: began}, err)
+		a.refused.Refused(p.key, refusal.Status, refusal.Asked{Wish: travel.Hash(p.give), Seen: p.schemas[0], Began: began}, err)
 		return nil, errNoted
 	}
 	return obj, err

@@ -249,6 +249,9 @@ func TestI19RelistsAskNothing(t *testing.T) {
 		"webhook": func(fakecluster.Request) error {
 			return apierrors.NewInternalError(errors.New("failed calling webhook"))
 		},
+		"conflict": func(r fakecluster.Request) error {
+			return apierrors.NewConflict(r.Resource.GroupResource(), "w", errors.New("the object has been modified"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -287,20 +290,48 @@ func TestI19RelistsAskNothing(t *testing.T) {
 	}
 }
 
+// What met another state of its target for so long that it is asked rarely is asked at once when the
+// target has changed.
+func TestConflictIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var conflicts atomic.Bool
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if conflicts.Load() && isWrite(r) && r.Resource == widgets {
+				return apierrors.NewConflict(r.Resource.GroupResource(), "a", errors.New("the object has been modified"))
+			}
+			return do()
+		})
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		conflicts.Store(true)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Hour)
+		conflicts.Store(false)
+		time.Sleep(time.Second)
+		if got := field(w.targetOf("a"), "spec", "size"); got != "small" {
+			t.Fatalf("a second later the target has size %v: nothing is paced", got)
+		}
+		w.merge(w.target, w.targetNS, "a", `{"metadata":{"labels":{"theirs":"x"}}}`)
+		time.Sleep(time.Second)
+		if got := field(w.targetOf("a"), "spec", "size"); got != "large" {
+			t.Errorf("a second after it changed the target has size %v", got)
+		}
+	})
+}
+
 // I19: the objects of a Sync that are refused share a request in two seconds, whatever the answer
 // is, also where each of them is asked once in ten minutes. Reads, messages and lists count, too.
 func TestI19ManyRefused(t *testing.T) {
 	seen := map[fates.Kind]bool{}
 	for _, answer := range fakecluster.Answers() {
-		of := slices.Contains([]fates.Kind{fates.Forbidden, fates.Failing, fates.Absent, fates.Undeclared, fates.TooLarge}, answer.Kind)
+		of := slices.Contains([]fates.Kind{fates.Forbidden, fates.Failing, fates.Absent, fates.Undeclared, fates.TooLarge, fates.Conflict, fates.Exists}, answer.Kind)
 		if !of || seen[answer.Kind] {
 			continue
 		}
 		seen[answer.Kind] = true
 		mostWrites, most := int64(2000), int64(3600)
-		if answer.Kind == fates.Failing { // what failed may have been done, so that each write follows a read
-			mostWrites, most = 2400, 5000
-		}
 		t.Run(answer.Err(fakecluster.Request{Resource: widgets, Verb: "apply"}).Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const objects = 400

@@ -4,7 +4,6 @@ package sync_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -669,15 +668,13 @@ func heldBy(o *unstructured.Unstructured, manager string, path ...string) bool {
 	if o == nil {
 		return false
 	}
-	for _, entry := range o.GetManagedFields() {
-		var fields map[string]any
-		if strings.HasPrefix(entry.Manager, manager) && entry.FieldsV1 != nil && json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &fields) == nil {
-			if _, ok, _ := unstructured.NestedFieldNoCopy(fields, path...); ok {
-				return true
-			}
-		}
-	}
-	return false
+	all, _, _ := unstructured.NestedFieldNoCopy(o.Object, "metadata", "managedFields")
+	entries, _ := all.([]any)
+	return slices.ContainsFunc(entries, func(e any) bool {
+		entry := e.(map[string]any)
+		_, ok, _ := unstructured.NestedFieldNoCopy(entry, append([]string{"fieldsV1"}, path...)...)
+		return ok && strings.HasPrefix(entry["manager"].(string), manager)
+	})
 }
 
 // statusDiffers names what the target reports and the source does not; unknown is a

@@ -36,6 +36,16 @@ func (s step) writesSourceMarks() bool {
 	return s == stepAddFinalizer || s == stepRemoveFinalizer || s == stepMark
 }
 
+// writesTarget reports whether a step writes to the target.
+func (s step) writesTarget() bool {
+	switch s {
+	case stepCreate, stepApply, stepEmptyMap, stepForce, stepMigrate, stepTakeFields, stepNote, stepDelete, stepCollect, stepLetGo:
+		return true
+	default:
+		return false
+	}
+}
+
 // plan is the specification of a Sync: the one step that follows from a state. It is
 // what should happen, or the look at what must be known first.
 func plan(s state) step {

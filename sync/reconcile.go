@@ -37,12 +37,16 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	began := time.Now()
 	r := c.records.of(key)
 	result := Result{Source: key}
-	pause, err := c.steps(ctx, key, r, &result)
-	if err != nil {
-		result.Err = err
-	}
+	pause, failed := c.steps(ctx, key, r, &result)
 	result.Took = time.Since(began)
-	pause, err = c.paced(ctx, r, &result, pause, err)
+	var err error
+	switch {
+	case passed(failed.err):
+		result.Err, err = failed.err, failed.err
+	case failed.err != nil:
+		result.Err = failed.err
+		pause = c.paced(ctx, r, &result, failed)
+	}
 	c.reports.hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
 		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
@@ -50,18 +54,50 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return pause, err
 }
 
+// A failure ended a pass: of a step, or of the looks before it.
+type failure struct {
+	pair *pair
+	step step
+	err  error
+}
+
 // paced says when a pass that failed is made again: ever more rarely. What lasts is told by Status and
 // Hooks, since a source that may not be written cannot carry a message.
-func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause time.Duration, err error) (time.Duration, error) {
-	key := result.Source
-	if err == nil || passed(err) {
-		return pause, err
+func (c *reconciler) paced(ctx context.Context, r *record, result *Result, failed failure) time.Duration {
+	asked := refusal.Asked{Wish: c.wish(result.Source), Seen: failed.pair.versionFor(failed.step), Began: time.Now().Add(-result.Took)}
+	return c.tell(ctx, r, result, c.refused.Refused(result.Source, failed.step.ask(), asked, failed.err))
+}
+
+// ask is what an answer to a step counts as that says nothing of what was asked: that something is
+// in another state, or may not be written at all.
+func (s step) ask() refusal.Ask {
+	switch {
+	case s.writesSourceMarks():
+		return refusal.SourceWrite
+	case s.writesTarget():
+		return refusal.TargetWrite
+	default:
+		return refusal.Access
 	}
-	ask := refusal.Access
-	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).writesSourceMarks() }) {
-		ask = refusal.SourceWrite
+}
+
+// versionFor is the version of the target that a step writes to: another one may take what this did
+// not. It is empty for what is no write to a target.
+func (p *pair) versionFor(s step) string {
+	if !s.writesTarget() || p.target == nil {
+		return ""
 	}
-	return c.tell(ctx, r, result, c.refused.Refused(key, ask, refusal.Asked{Wish: c.wish(key), Began: time.Now().Add(-result.Took)}, err)), nil
+	return string(p.target.GetUID()) + p.target.GetResourceVersion()
+}
+
+// postponed is the answer for which what p needs waits; nil if it may be done.
+func (c *reconciler) postponed(p *pair) *refusal.Refusal {
+	want := decide(p.state)
+	f := c.refused.Of(p.key, want.ask())
+	if f == nil || want.ask() == refusal.Access || f.Due(c.wish(p.key), p.versionFor(want)) {
+		return nil
+	}
+	return f
 }
 
 // await has it be told, by Hooks alone, that what a pass asks is not answered, until the returned
@@ -132,20 +168,20 @@ const maxSteps = 8
 
 // steps observes, plans and does until there is nothing left to do. The answer
 // to a write tells its effect, so that the next step need not wait for the event.
-func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
+func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, failure) {
 	var err error
-	var missing struct { // the step that an API server answered with an absence
-		step
-		err error
+	var missing failure // the step that an API server answered with an absence
+	looksAgain := 1     // what was another state than it had seemed may be so for long
+	if c.refused.Of(key, refusal.TargetWrite) != nil {
+		looksAgain = 0 // and has been
 	}
-	looksAgain := 1                        // what was another state than it had seemed may be so for long
 	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
 		answered := c.await(ctx, r, result, "a read of this object, or of what stands for it")
 		p, failed := c.observer.observe(ctx, key, r)
 		answered()
 		if failed != nil {
-			return 0, failed
+			return 0, failure{err: failed}
 		}
 		p.held = c.held(p, r)
 		r.hush(p, c.refused.Of(key, refusal.Message))
@@ -159,19 +195,20 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
 				c.refused.Drop(key, refusal.SourceWrite) // what was refused is not wanted any more
+				c.refused.Drop(key, refusal.TargetWrite)
 				c.reports.admitted(ctx, p, r)
 			}
 			c.forgetIfGone(p, r)
 			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
-			return p.again(s, r), nil
+			return p.again(s, r), failure{}
 		}
-		if f := c.refused.Of(key, refusal.SourceWrite); s.writesSourceMarks() && f != nil && !f.Due(c.wish(key), 0) {
-			return c.tell(ctx, r, result, f), nil
+		if f := c.postponed(p); f != nil {
+			return c.tell(ctx, r, result, f), failure{}
 		}
 		if s == missing.step {
-			return 0, missing.err // what it is about was read since, and is there
+			return 0, missing // what it is about was read since, and is there
 		}
 		result.Steps = append(result.Steps, string(s))
 		answered = c.await(ctx, r, result, "a write to this object, or to what stands for it")
@@ -179,18 +216,18 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		answered()
 		if err != nil && !errors.Is(err, errNoted) {
 			if looksAgain == 0 || !errors.Is(err, errAgain) {
-				return 0, err
+				return 0, failure{p, s, err}
 			}
 			looksAgain--
 		}
 		if absent(err) {
-			missing.step, missing.err = s, err
+			missing = failure{p, s, err}
 		}
 	}
 	if err == nil {
 		err = errAgain
 	}
-	return 0, err
+	return 0, failure{err: err}
 }
 
 // held asks the breaker whether a deletion may go on, and answers why not. What has to

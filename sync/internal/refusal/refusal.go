@@ -6,8 +6,8 @@
 // event, and has to cost less and less. An object waits for 5 s (0.2 s where it may pass by itself), then twice as long each time, ten
 // minutes at most, so that the end of a short cause is found out soon, and no shorter than the API server asks for. All Ledgers of a Sync share a budget
 // of one request in two seconds: the objects that are refused for one kind of reason form a line, in
-// which each waits for two seconds for each object in it, times the number of lines, in all Ledgers,
-// of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
+// which each waits for two seconds for each object in it (four where a look follows, since what came
+// of the request is not known), times the number of lines, in all Ledgers, of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
 // An object that is accepted shows that the cause is gone, and wakes two others of its line, each of
 // which wakes two more. As soon as another thing is asked of an object, it is due at once.
 //
@@ -40,6 +40,7 @@ const (
 	Message     Ask = "message"  // a message on its source
 	Access      Ask = "access"   // a read of it
 	SourceWrite Ask = "own"      // any other write to its source: the finalizer, a mark
+	TargetWrite Ask = "race"     // a write to its target that met another state than was seen
 	Copy        Ask = "copy"     // a write to the copy of a related object
 )
 
@@ -49,10 +50,10 @@ type Refusal struct {
 	Detail string    // what it said, of a bounded length
 	Since  time.Time // when the first of these answers in a row, to the same wish, was asked for
 
-	wish   string // hash of what was asked
-	schema int    // how often that of the side that refused had changed
-	asked  int    // in a row
-	next   time.Time
+	wish  string // hash of what was asked
+	seen  any    // what its answer depends on as well
+	asked int    // in a row
+	next  time.Time
 }
 
 // Pauses between two asks for the same.
@@ -99,10 +100,10 @@ func (r *Refusal) Passes() time.Duration {
 	return max(time.Until(r.Since.Add(passing)), time.Millisecond)
 }
 
-// Due reports whether wish may be asked: it is another one than was refused, the schema of
-// the side that refused has changed since, or the pause is over.
-func (r *Refusal) Due(wish string, schema int) bool {
-	return !r.Of(wish) || r.schema != schema || r.Wait() <= 0
+// Due reports whether wish may be asked: it is another one than was refused, what its answer
+// depends on has changed since, or the pause is over.
+func (r *Refusal) Due(wish string, seen any) bool {
+	return !r.Of(wish) || r.seen != seen || r.Wait() <= 0
 }
 
 // Wait is how long the pause lasts.
@@ -127,7 +128,15 @@ func (r *Refusal) pause(objects int, share time.Duration) time.Duration {
 	case r.asked == 0 && objects <= fates.Few:
 		return slow
 	}
-	return max(min(slow<<min(doubled, 10), longest), time.Duration(objects)*share)
+	return max(min(slow<<min(doubled, 10), longest), time.Duration(objects*r.requests())*share)
+}
+
+// requests is how many an ask costs: what came of one that was not taken for good is looked at.
+func (r *Refusal) requests() int {
+	if f := r.Kind.Fate(); f == fates.Refused || f == fates.Waits {
+		return 1
+	}
+	return 2
 }
 
 // A Budget is what all Ledgers of a Sync may ask in all. The zero value is ready to use.
@@ -192,9 +201,9 @@ func (l *Ledger) Of(object cache.ObjectName, ask Ask) *Refusal {
 
 // Asked is what an API server was asked.
 type Asked struct {
-	Wish   string // hash of it, or Unknown
-	Schema int    // how often that of the side that is asked had changed
-	Began  time.Time
+	Wish  string // hash of it, or Unknown
+	Seen  any    // what the answer depends on as well: how often the schema had changed, or the version of the object; comparable
+	Began time.Time
 }
 
 // Refused notes that err was the answer, and returns the refusal.
@@ -202,7 +211,7 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := key{object, ask}
-	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: asked.Began, wish: asked.Wish, schema: asked.Schema}
+	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: asked.Began, wish: asked.Wish, seen: asked.Seen}
 	if before := l.refusals[k]; before != nil && before.Of(asked.Wish) {
 		r.Since, r.asked, r.wish = before.Since, before.asked+1, before.wish
 	}
@@ -246,7 +255,7 @@ func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
 func (l *Ledger) Forget(object cache.ObjectName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, SourceWrite, Copy} {
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, SourceWrite, TargetWrite, Copy} {
 		l.drop(key{object, ask})
 	}
 }
@@ -311,7 +320,7 @@ func (l *Ledger) First(match func(*Refusal) bool) (first *Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.refusals {
-		if (k.ask == Access || k.ask == SourceWrite) && match(r) && (first == nil || r.Detail < first.Detail) {
+		if (k.ask == Access || k.ask == SourceWrite || k.ask == TargetWrite) && match(r) && (first == nil || r.Detail < first.Detail) {
 			first = r
 		}
 	}
