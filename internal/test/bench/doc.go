@@ -47,6 +47,8 @@
 //   - limited is ideal behind client-go's default rate limit of 5 requests a
 //     second, as a konnector is that takes the defaults.
 //
-// They take turns, one at a time. What is reported of several rounds is the median.
+// They take turns, one at a time. What is reported of several rounds is the median. As a part
+// ends, bench says of each goal whether it was met or missed; a run that is ended early reports
+// what it has.
 // Figures of different machines or runs do not compare; ratios within a run do.
 package main

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/klutch-go/sdk/internal/test/bench/yardstick"
@@ -19,7 +20,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
@@ -55,7 +56,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	fs.IntVar(&o.namespaces, "namespaces", 20, "namespaces of the App Cluster over which objects are spread")
 	fs.IntVar(&o.singles, "singles", 200, "objects sent one at a time, for latency")
 	fs.IntVar(&o.settled, "settled", 10_000, "objects at rest")
-	fs.IntVar(&o.larges, "larges", 100, "objects with long lists")
+	fs.IntVar(&o.larges, "larges", 60, "objects with long lists")
 	fs.IntVar(&o.refusals, "refusals", 10_000, "objects that are refused")
 	fs.DurationVar(&o.idle, "idle", 250*time.Second, "how long to leave them at rest; above two minutes the live heap is known, above four what it has given back")
 	fs.IntVar(&o.rounds, "rounds", 2, "turns of each contestant")
@@ -201,10 +202,17 @@ func (o options) turns() (turns []turn) {
 }
 
 func (b *bench) contests(ctx context.Context) error {
-	for _, t := range b.turns() {
+	turns := b.turns()
+	for i, t := range turns {
 		b.say(fmt.Sprintf("Round %d: %s of %s.", t.round+1, t.part.name, t.who))
 		if err := b.take(ctx, t); err != nil {
 			return fmt.Errorf("%s of %s: %w", t.part.name, t.who, err)
+		}
+		if slices.ContainsFunc(turns[i+1:], func(o turn) bool { return o.part.name == t.part.name }) {
+			continue
+		}
+		for _, line := range b.report.verdicts(t.part.name) {
+			b.say(line)
 		}
 	}
 	return nil

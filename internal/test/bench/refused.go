@@ -43,19 +43,14 @@ func refused(ctx context.Context, c contest, b *bench) (figures []figure, err er
 		return nil, err
 	}
 	figures = []figure{{"until all are told, s", time.Since(begin).Seconds(), goal{}}}
-	for _, at := range []struct {
-		name string
-		api  *api
-		goal goal
-	}{{"at rest, requests/s on the control plane", c.control, atMost(1)}, {"at rest, requests/s on the App Cluster", c.app, goal{}}} {
-		rate, err := at.api.rate(ctx, c.idle/2)
-		if err != nil {
-			return figures, err
-		}
-		figures = append(figures, figure{at.name, rate, at.goal})
+	atRest, err := c.rates(ctx, c.idle/2)
+	if err != nil {
+		return figures, err
 	}
 	p99, err := quiet.p99(ctx)
 	return append(figures,
+		figure{"at rest, requests/s on the control plane", atRest[inControl], atMost(1)},
+		figure{"at rest, requests/s on the App Cluster", atRest[inApp], goal{}},
 		figure{"up beside them, p99 × alone", p99.up / usual.up, atMost(1.2)},
 		figure{"down beside them, p99 × alone", p99.down / usual.down, atMost(1.2)}), err
 }
@@ -77,15 +72,19 @@ func (c contest) told(ctx context.Context, n int) error {
 	return errors.New("the refusals are not told in ten minutes: " + string(data))
 }
 
-// rate is how many requests a second about our group an API server answers.
-func (a *api) rate(ctx context.Context, during time.Duration) (float64, error) {
-	before, err := a.answered(ctx)
-	if err != nil {
-		return 0, err
+// rates are how many requests a second about our group each API server answers.
+func (d *driver) rates(ctx context.Context, during time.Duration) (map[side]float64, error) {
+	rates, errs := map[side]float64{}, make([]error, 0, 4)
+	count := func(times float64) {
+		for _, s := range []side{inApp, inControl} {
+			n, err := d.api(s).answered(ctx)
+			rates[s], errs = rates[s]+times*float64(n)/during.Seconds(), append(errs, err)
+		}
 	}
+	count(-1)
 	wait(ctx, during)
-	after, err := a.answered(ctx)
-	return float64(after-before) / during.Seconds(), err
+	count(1)
+	return rates, errors.Join(append(errs, context.Cause(ctx))...)
 }
 
 func (a *api) answered(ctx context.Context) (int, error) {

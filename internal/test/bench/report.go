@@ -64,8 +64,8 @@ func (g goal) String() string {
 	return fmt.Sprintf("%s %g", g.sign, g.limit)
 }
 
-// reached is "yes" or "no", or empty if there is no telling.
-func (g goal) reached(ours, ideals float64) string {
+// verdict is "met" or "missed", or empty if there is no telling.
+func (g goal) verdict(ours, ideals float64) string {
 	if g.times {
 		ours /= ideals
 	}
@@ -74,9 +74,9 @@ func (g goal) reached(ours, ideals float64) string {
 	}
 	const hair = 1e-9
 	if g.sign != "≤" && ours < g.limit-hair || g.sign != "≥" && ours > g.limit+hair {
-		return "no"
+		return "missed"
 	}
-	return "yes"
+	return "met"
 }
 
 // A report collects figures in the order in which they first come.
@@ -127,7 +127,7 @@ func (r *report) table(out io.Writer) error {
 			part = row.part
 			_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join([]string{
 				strings.ToUpper(part), klutch, engine, rights, ideal, limited,
-				"klutch ÷ ideal", "goal", "reached", "sync ÷ ideal", "goal", "reached", "klutch ÷ rights", "rights ÷ ideal",
+				"klutch ÷ ideal", "goal", "verdict", "sync ÷ ideal", "goal", "verdict", "klutch ÷ rights", "rights ÷ ideal",
 			}, "\t"))
 		}
 		_, _ = fmt.Fprintln(w, strings.Join(row.cells(), "\t"))
@@ -135,12 +135,29 @@ func (r *report) table(out io.Writer) error {
 	return w.Flush()
 }
 
+// verdicts say of each goal that klutch has in a part whether it is met.
+func (r *report) verdicts(part string) (lines []string) {
+	for _, row := range r.rows {
+		ours, ideals := median(row.values[klutch]), median(row.values[ideal])
+		verdict := row.goal.verdict(ours, ideals)
+		if row.part != part || verdict == "" {
+			continue
+		}
+		beside := ""
+		if row.goal.times {
+			beside = fmt.Sprintf(" (ideal %s)", number(ideals))
+		}
+		lines = append(lines, fmt.Sprintf("%s, %s: %s%s, goal %s: %s", part, row.name, number(ours), beside, row.goal, verdict))
+	}
+	return lines
+}
+
 func (r *row) cells() []string {
 	ours, alone, ruled, ideals := median(r.values[klutch]), median(r.values[engine]), median(r.values[rights]), median(r.values[ideal])
 	return []string{
 		r.name, number(ours), number(alone), number(ruled), number(ideals), number(median(r.values[limited])),
-		number(ours / ideals), r.goal.String(), r.goal.reached(ours, ideals),
-		number(alone / ideals), r.goal.ofEngine().String(), r.goal.ofEngine().reached(alone, ideals),
+		number(ours / ideals), r.goal.String(), r.goal.verdict(ours, ideals),
+		number(alone / ideals), r.goal.ofEngine().String(), r.goal.ofEngine().verdict(alone, ideals),
 		number(ours / ruled), number(ruled / ideals),
 	}
 }

@@ -31,12 +31,12 @@ func TestTable(t *testing.T) {
 	}
 	want := `machine: 2 cores
 
-THROUGHPUT  klutch  sync  rights  ideal  limited  klutch ÷ ideal  goal           reached  sync ÷ ideal  goal            reached  klutch ÷ rights  rights ÷ ideal
-creates/s   160     180   170     200    4.50     0.80            ≥ 0.8 × ideal  yes      0.90          ≥ 0.95 × ideal  no       0.94             0.85
-deletes/s   50                    100             0.50            ≥ 0.8 × ideal  no
+THROUGHPUT  klutch  sync  rights  ideal  limited  klutch ÷ ideal  goal           verdict  sync ÷ ideal  goal            verdict  klutch ÷ rights  rights ÷ ideal
+creates/s   160     180   170     200    4.50     0.80            ≥ 0.8 × ideal  met      0.90          ≥ 0.95 × ideal  missed   0.94             0.85
+deletes/s   50                    100             0.50            ≥ 0.8 × ideal  missed
 
-SETTLED    klutch  sync  rights  ideal  limited  klutch ÷ ideal  goal  reached  sync ÷ ideal  goal  reached  klutch ÷ rights  rights ÷ ideal
-restart s  3.25                                                  ≤ 10  yes
+SETTLED    klutch  sync  rights  ideal  limited  klutch ÷ ideal  goal  verdict  sync ÷ ideal  goal  verdict  klutch ÷ rights  rights ÷ ideal
+restart s  3.25                                                  ≤ 10  met
 MB         80.4
 `
 	if diff := cmp.Diff(want, trimmed(got.String())); diff != "" {
@@ -50,6 +50,18 @@ func trimmed(text string) string {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
 	return strings.Join(lines, "\n")
+}
+
+func TestVerdicts(t *testing.T) {
+	want := []string{
+		"throughput, creates/s: 160 (ideal 200), goal ≥ 0.8 × ideal: met",
+		"throughput, deletes/s: 50 (ideal 100), goal ≥ 0.8 × ideal: missed",
+		"settled, restart s: 3.25, goal ≤ 10: met",
+	}
+	r := example()
+	if diff := cmp.Diff(want, append(r.verdicts("throughput"), r.verdicts("settled")...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 func TestCSV(t *testing.T) {
@@ -80,7 +92,7 @@ settled,MB,,klutch,1,80.44
 	}
 }
 
-func TestReached(t *testing.T) {
+func TestVerdict(t *testing.T) {
 	nan := math.NaN()
 	for name, tc := range map[string]struct {
 		goal         goal
@@ -88,21 +100,21 @@ func TestReached(t *testing.T) {
 		text, want   string
 	}{
 		"no goal":             {goal{}, 1, 1, "", ""},
-		"fast enough":         {ofIdeal("≥", 0.8), 80, 100, "≥ 0.8 × ideal", "yes"},
-		"too slow":            {ofIdeal("≥", 0.8), 79, 100, "≥ 0.8 × ideal", "no"},
+		"fast enough":         {ofIdeal("≥", 0.8), 80, 100, "≥ 0.8 × ideal", "met"},
+		"too slow":            {ofIdeal("≥", 0.8), 79, 100, "≥ 0.8 × ideal", "missed"},
 		"nothing beside it":   {ofIdeal("≥", 0.8), 79, nan, "≥ 0.8 × ideal", ""},
-		"quick enough":        {ofIdeal("≤", 1.5), 15, 10, "≤ 1.5 × ideal", "yes"},
-		"too late":            {ofIdeal("≤", 1.5), 15.1, 10, "≤ 1.5 × ideal", "no"},
-		"small enough":        {atMost(4), 4, nan, "≤ 4", "yes"},
-		"too big":             {atMost(4), 4.1, nan, "≤ 4", "no"},
+		"quick enough":        {ofIdeal("≤", 1.5), 15, 10, "≤ 1.5 × ideal", "met"},
+		"too late":            {ofIdeal("≤", 1.5), 15.1, 10, "≤ 1.5 × ideal", "missed"},
+		"small enough":        {atMost(4), 4, nan, "≤ 4", "met"},
+		"too big":             {atMost(4), 4.1, nan, "≤ 4", "missed"},
 		"not measured":        {atMost(4), nan, nan, "≤ 4", ""},
-		"as many":             {exactly(2), 2, 3, "= 2", "yes"},
-		"more":                {exactly(2), 2.01, 3, "= 2", "no"},
-		"fewer":               {exactly(2), 1.99, 3, "= 2", "no"},
-		"none where none may": {exactly(0), 0, nan, "= 0", "yes"},
+		"as many":             {exactly(2), 2, 3, "= 2", "met"},
+		"more":                {exactly(2), 2.01, 3, "= 2", "missed"},
+		"fewer":               {exactly(2), 1.99, 3, "= 2", "missed"},
+		"none where none may": {exactly(0), 0, nan, "= 0", "met"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := [2]string{tc.goal.String(), tc.goal.reached(tc.ours, tc.ideals)}
+			got := [2]string{tc.goal.String(), tc.goal.verdict(tc.ours, tc.ideals)}
 			if diff := cmp.Diff([2]string{tc.text, tc.want}, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

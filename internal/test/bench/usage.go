@@ -14,10 +14,10 @@ import (
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
-// A memory is what a process uses, in KB: what the operating system has given to it,
-// and what of its heap was in use after the last collection. It is 0 where there is no
-// telling: resident where there is no /proc, live without traceHeap.
-type memory struct{ resident, live float64 }
+// A memory is what a process uses, in KB: what the operating system has given to it, now and
+// at most so far, and what of its heap was in use after the last collection. It is 0 where there
+// is no telling: resident and peak where there is no /proc, live without traceHeap.
+type memory struct{ resident, peak, live float64 }
 
 // traceHeap, in the environment, has a Go program log each of its collections.
 const traceHeap = "GODEBUG=gctrace=1"
@@ -28,12 +28,22 @@ const forcedCollection = 2 * time.Minute
 func memoryOf(p *stack.Process) memory {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID())) // empty where there is none
 	log, _ := os.ReadFile(p.Log())
-	return memory{resident: residentKB(status), live: liveKB(log)}
+	return memory{lastNumber(resident, status), lastNumber(highest, status), liveKB(log)}
 }
 
-func (m memory) minus(o memory) memory { return memory{m.resident - o.resident, m.live - o.live} }
+func (m memory) minus(o memory) memory {
+	return memory{m.resident - o.resident, m.peak - o.resident, m.live - o.live}
+}
 
-func (m memory) over(n int) memory { return memory{m.resident / float64(n), m.live / float64(n)} }
+func (m memory) over(n int) memory {
+	return memory{m.resident / float64(n), m.peak / float64(n), m.live / float64(n)}
+}
+
+// collections is how many collections a process with traceHeap has logged.
+func collections(p *stack.Process) int {
+	log, _ := os.ReadFile(p.Log()) // empty where there is none
+	return len(collection.FindAll(log, -1))
+}
 
 // cpuOf is the time that a process has spent on all cores so far; 0 where there is no telling.
 func cpuOf(p *stack.Process) time.Duration {
@@ -64,10 +74,9 @@ func cpuTime(stat []byte) time.Duration {
 
 var (
 	resident   = regexp.MustCompile(`(?m)^VmRSS:\s*(\d+) kB$`)
+	highest    = regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`)
 	collection = regexp.MustCompile(`(?m)^gc \d+ @.* \d+->\d+->(\d+) MB, `)
 )
-
-func residentKB(status []byte) float64 { return lastNumber(resident, status) }
 
 func liveKB(log []byte) float64 { return 1024 * lastNumber(collection, log) }
 
