@@ -32,6 +32,7 @@ import (
 const (
 	group    = "databases.example.org"
 	patience = 2 * time.Minute
+	soon     = 10 * time.Second // for a change of a claim to arrive
 	atRest   = 60 * time.Second
 )
 
@@ -114,6 +115,8 @@ func testWith(t *testing.T, p crossplane.Program) {
 		{"README", world.readme},
 		{"operator", world.operated},
 		{"deletion", world.deletion},
+		{"change while the deletion waits", world.decided},
+		{"contested field", world.contested},
 		{"XRD goes and is applied again", world.withdrawn},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.do(world{t, s, p == crossplane.V2, metav1.NamespaceDefault}) }) {
@@ -337,6 +340,95 @@ func reversed(all []string) []string {
 	return all
 }
 
+// decided: what a user changes while the deletion waits goes up, and the status comes down.
+func (w world) decided() {
+	if w.v2 {
+		w.Skip("Crossplane 2 has no claims")
+	}
+	w = w.in("decided")
+	orders, theirs, server := w.held()
+	w.patch(orders, `{"spec":{"plan":"postgresql-single-small"}}`)
+	w.within(soon, theirs, stack.Field("postgresql-single-small", "spec", "plan"))
+	w.patch(theirs, `{"status":{"managed":{"state":"WaitsForBackup"}}}`, "status")
+	w.within(soon, orders, stack.Field("WaitsForBackup", "status", "managed", "state"))
+	w.patch(server, `{"metadata":{"finalizers":null}}`)
+	w.await(orders, stack.Gone)
+	w.clean()
+
+	orders, theirs, server = w.held()
+	w.patch(orders, `{"spec":{"compositeDeletePolicy":"Background"}}`) // Crossplane waits no longer
+	w.within(soon, theirs, stack.Gone)
+	w.within(soon, orders, stack.Gone)
+	w.await(server, stack.There)
+	w.patch(server, `{"metadata":{"finalizers":null}}`)
+	w.clean()
+}
+
+// held orders an instance and deletes it, which waits for what is composed.
+func (w world) held() (orders, theirs, server stack.Object) {
+	w.Helper()
+	orders, theirs = w.instance()
+	server = stack.Object{Cluster: w.s.Control, Resource: managed, Name: w.composed("server").GetName()}
+	w.patch(server, `{"metadata":{"finalizers":["provider.example.org/backup"]}}`)
+	w.delete(orders)
+	w.await(server, func(u *unstructured.Unstructured) bool { return u != nil && u.GetDeletionTimestamp() != nil })
+	w.within(soon, orders, func(u *unstructured.Unstructured) bool { return u != nil && !stack.True("Ready")(u) })
+	return orders, theirs, server
+}
+
+// instance orders one, and returns the claims of both clusters.
+func (w world) instance() (orders, theirs stack.Object) {
+	w.Helper()
+	w.run("kubectl --context app apply -f claims/instance.yaml")
+	orders = w.app(resource("postgresqlinstances"), "orders")
+	w.await(orders, stack.True("Ready"))
+	return orders, w.mirror(orders.Resource, orders.Name)
+}
+
+// contested: Crossplane keeps a claim at the newest revision of its composition. A user who pins
+// one is told who changes it, and whatever else the user changes goes up at once.
+func (w world) contested() {
+	if w.v2 {
+		w.Skip("Crossplane 2 has no claims")
+	}
+	w = w.in("contested")
+	orders, theirs := w.instance()
+	revision := ""
+	begin := w.await(theirs, func(u *unstructured.Unstructured) bool {
+		if u != nil {
+			revision, _, _ = unstructured.NestedString(u.Object, "spec", "compositionRevisionRef", "name")
+		}
+		return revision != ""
+	})
+	w.patch(orders, fmt.Sprintf(`{"spec":{"compositionRevisionRef":{"name":%q}}}`, revision))
+	composition := stack.Object{Cluster: w.s.Control, Resource: xrds.GroupVersion().WithResource("compositions"), Name: "postgresql"}
+	began := time.Now()
+	w.patch(composition, `{"metadata":{"annotations":{"example.org/edition":"2"}}}`)
+	w.within(soon, orders, func(u *unstructured.Unstructured) bool {
+		if u == nil {
+			return false
+		}
+		said := u.GetAnnotations()[klutchsync.MessageAnnotation]
+		return strings.HasPrefix(said, string(klutchsync.ReasonContested)) && strings.Contains(said, " by crossplane") && strings.Contains(said, "(.spec.compositionRevisionRef.name)")
+	})
+	const again = 5 // the next time is after sixteen seconds
+	w.await(theirs, func(u *unstructured.Unstructured) bool {
+		return u != nil && u.GetGeneration() > begin.GetGeneration()+2*again
+	})
+	if took := time.Since(began); took < 14*time.Second {
+		w.Errorf("put right %d times within %v", again, took)
+	}
+	for _, plan := range []string{"postgresql-single-small", "postgresql-replica-small"} {
+		began = time.Now()
+		w.patch(orders, fmt.Sprintf(`{"spec":{"plan":%q}}`, plan))
+		w.within(soon, theirs, stack.Field(plan, "spec", "plan"))
+		w.Logf("%s is there after %v", plan, time.Since(began).Round(time.Millisecond))
+	}
+	w.delete(orders)
+	w.within(soon, theirs, stack.Gone)
+	w.clean()
+}
+
 // withdrawn: an XRD that is deleted takes its kind with it, and nothing is made anew. The
 // claim in the App Cluster stays, also when the XRD is applied again.
 func (w world) withdrawn() {
@@ -468,7 +560,12 @@ func (w world) mirror(gvr schema.GroupVersionResource, name string) stack.Object
 
 func (w world) await(o stack.Object, cond stack.Condition) *unstructured.Unstructured {
 	w.Helper()
-	u, err := o.Await(w.Context(), patience, cond)
+	return w.within(patience, o, cond)
+}
+
+func (w world) within(limit time.Duration, o stack.Object, cond stack.Condition) *unstructured.Unstructured {
+	w.Helper()
+	u, err := o.Await(w.Context(), limit, cond)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -508,11 +605,11 @@ func (w world) delete(o stack.Object) {
 	}
 }
 
-func (w world) patch(o stack.Object, json string) {
+func (w world) patch(o stack.Object, json string, subresources ...string) {
 	w.Helper()
 	client, err := o.Client()
 	if err == nil {
-		_, err = client.Patch(w.Context(), o.Name, types.MergePatchType, []byte(json), metav1.PatchOptions{})
+		_, err = client.Patch(w.Context(), o.Name, types.MergePatchType, []byte(json), metav1.PatchOptions{}, subresources...)
 	}
 	if err != nil {
 		w.Fatalf("patch %s: %v", o, err)
