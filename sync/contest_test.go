@@ -24,43 +24,54 @@ import (
 
 // strips has the target's API server take our annotations off whatever is applied.
 func (w *world) strips(annotations ...string) {
+	patch := `{"metadata":{"annotations":{`
+	for i, a := range annotations {
+		patch += strings.Repeat(",", min(i, 1)) + `"` + a + `":null`
+	}
+	w.meddles(patch+`}}}`, func(u *unstructured.Unstructured) bool { return u.GetAnnotations()[annotations[0]] != "" })
+}
+
+// meddles has someone patch each target that is applied and has what is to be undone.
+func (w *world) meddles(patch string, undone func(*unstructured.Unstructured) bool) {
 	w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 		if r.Verb != "apply" {
 			return do()
 		}
 		err := do()
-		if u := w.targetOf(r.Object.Name); err == nil && u != nil && u.GetAnnotations()[annotations[0]] != "" { //nolint:contextcheck // the world has one
-			patch := `{"metadata":{"annotations":{`
-			for i, a := range annotations {
-				patch += strings.Repeat(",", min(i, 1)) + `"` + a + `":null`
-			}
-			w.merge(w.target, w.targetNS, r.Object.Name, patch+`}}}`) //nolint:contextcheck // the world has one
+		if u := w.targetOf(r.Object.Name); err == nil && u != nil && undone(u) { //nolint:contextcheck // the world has one
+			w.merge(w.target, w.targetNS, r.Object.Name, patch) //nolint:contextcheck // the world has one
 		}
 		return err
 	})
 }
 
 // What others change back each time is written ever more rarely over an hour, and all
-// else goes on: a change, the status, the deletion.
+// else goes on: a change, the status, the deletion. Who holds a field is named.
 func TestContests(t *testing.T) {
-	for name, contest := range map[string]func(w *world){
-		"source annotation stripped": func(w *world) { w.strips(SourceAnnotation) },
-		"all annotations stripped":   func(w *world) { w.strips(SourceAnnotation, BoundAnnotation) },
+	for name, contest := range map[string]struct {
+		begin func(w *world)
+		by    string
+	}{
+		"source annotation stripped": {func(w *world) { w.strips(SourceAnnotation) }, ""},
+		"all annotations stripped":   {func(w *world) { w.strips(SourceAnnotation, BoundAnnotation) }, ""},
+		"field changed": {func(w *world) {
+			w.meddles(`{"spec":{"color":"blue"}}`, func(u *unstructured.Unstructured) bool { return field(u, "spec", "color") == "red" })
+		}, " by someone (.spec.color)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)
 				defer w.run(Options{})()
-				contest(w)
-				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				contest.begin(w)
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
 				w.until("made", func() bool { return w.targetOf("a") != nil })
 				before := len(w.fakeTarget.Writes()) + len(w.fakeSource.Writes())
 				time.Sleep(time.Hour)
 				if n := len(w.fakeTarget.Writes()) + len(w.fakeSource.Writes()) - before; n > 60 {
 					t.Errorf("%d writes in an hour, with those of the policy", n)
 				}
-				if !strings.HasPrefix(w.message("a"), string(ReasonContested)) {
-					t.Errorf("message is %q", w.message("a"))
+				if got := w.message("a"); !strings.HasPrefix(got, string(ReasonContested)) || !strings.Contains(got, "in the target cluster"+contest.by+" each time") {
+					t.Errorf("message is %q", got)
 				}
 				began := time.Now()
 				w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
