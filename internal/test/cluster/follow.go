@@ -47,14 +47,14 @@ func Follow(ctx context.Context, client dynamic.ResourceInterface, each func(cha
 }
 
 // Collisions counts the objects of client whose DELETE met the patch that adds finalizer, so that both succeeded, until
-// stop is called, which returns how many there were. Such an object ends with the finalizer and without a
-// deletionTimestamp.
-func Collisions(ctx context.Context, client dynamic.ResourceInterface, finalizer string) (stop func() int, err error) {
+// stop is called, which waits for the last; counted returns how many there were so far. Such an object ends with the
+// finalizer and without a deletionTimestamp.
+func Collisions(ctx context.Context, client dynamic.ResourceInterface, finalizer string) (counted func() int, stop func(), err error) {
 	var n atomic.Int64
-	end, err := Follow(ctx, client, func(change watch.EventType, u *unstructured.Unstructured) {
+	stop, err = Follow(ctx, client, func(change watch.EventType, u *unstructured.Unstructured) {
 		if change == watch.Deleted && u.GetDeletionTimestamp() == nil && slices.Contains(u.GetFinalizers(), finalizer) {
 			n.Add(1)
 		}
 	})
-	return func() int { end(); return int(n.Load()) }, err
+	return func() int { return int(n.Load()) }, stop, err
 }

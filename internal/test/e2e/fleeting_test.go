@@ -108,9 +108,9 @@ func (w world) collisions() (stop func() int) {
 	for _, gvr := range []schema.GroupVersionResource{instances, bindings} {
 		c, err := w.app(gvr, "").Client()
 		w.must(err)
-		stop, err := cluster.Collisions(w.ctx, c, v1alpha1.SyncerFinalizer)
+		counted, stop, err := cluster.Collisions(w.ctx, c, v1alpha1.SyncerFinalizer)
 		w.must(err)
-		stops = append(stops, stop)
+		stops = append(stops, func() int { stop(); return counted() })
 	}
 	return func() (n int) {
 		for _, stop := range stops {
