@@ -415,6 +415,36 @@ var scenarios = map[string]func(w *world){
 			})
 		}
 	},
+	"what is made from its manifest beside a Sync that runs is taken up as it is": func(w *world) {
+		for name, opts := range map[string]Options{"reported": {Lost: LostReport}, "recreated": {Lost: LostRecreate}} {
+			stop := w.run(opts)
+			w.create(w.source, w.sourceNS, w.widget(name, `{"size":"small","color":"red"}`, `"labels":{"team":"red"}`))
+			w.until("target exists", func() bool { return w.targetOf(name) != nil })
+			w.until("target recorded", func() bool {
+				return opts.Lost == LostRecreate || w.get(w.source, w.sourceNS, name).GetAnnotations()[TargetAnnotation] != ""
+			})
+			restored := w.restore(name, opts.Lost)
+			w.merge(w.target, w.targetNS, name, `{"status":{"phase":"Restored"}}`, "status")
+			w.until("its status is back, and nothing is told", func() bool {
+				return field(w.get(w.source, w.sourceNS, name), "status", "phase") == "Restored" && w.message(name) == ""
+			})
+			w.settle()
+			if diff := cmp.Diff(restored.Object["spec"], w.targetOf(name).Object["spec"]); diff != "" {
+				w.Errorf("spec (-restored +now):\n%s", diff)
+			}
+			w.merge(w.source, w.sourceNS, name, `{"spec":{"color":null},"metadata":{"labels":null}}`)
+			w.until("what the user removes of "+name+" goes", func() bool {
+				u := w.targetOf(name)
+				return field(u, "spec", "color") == nil && field(u, "spec", "size") == "small" && len(u.GetLabels()) == 0
+			})
+			if w.targetOf(name).GetUID() != restored.GetUID() {
+				w.Errorf("the target of %s was made anew", name)
+			}
+			w.delete(w.source, w.sourceNS, name)
+			w.until("both are gone", func() bool { return w.targetOf(name) == nil && w.get(w.source, w.sourceNS, name) == nil })
+			stop()
+		}
+	},
 	"a source stays until its target is gone": func(w *world) {
 		defer w.run(Options{})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
@@ -709,6 +739,26 @@ var scenarios = map[string]func(w *world){
 		w.createSecret(w.target, w.targetNS, u)
 		w.until("copy replaced", func() bool { return field(w.getSecret(w.source, w.sourceNS, "fix"), "data", "password") == "Yg==" })
 	},
+}
+
+// restore makes a target from its manifest, once its loss is reported or before it is made anew: if it
+// was, the pause of the next loss is twice as long.
+func (w *world) restore(name string, lost LostPolicy) (restored *unstructured.Unstructured) {
+	w.Helper()
+	manifest := w.targetOf(name)
+	manifest.SetUID("")
+	manifest.SetResourceVersion("")
+	manifest.SetManagedFields(nil)
+	w.until("restored", func() (ok bool) {
+		w.delete(w.target, w.targetNS, name)
+		w.until("loss reported", func() bool { return lost == LostRecreate || strings.HasPrefix(w.message(name), string(ReasonLost)) })
+		var err error
+		if restored, err = w.target.Resource(widgets).Namespace(w.targetNS).Create(w.Context(), manifest, metav1.CreateOptions{FieldManager: "restorer"}); err != nil && !apierrors.IsAlreadyExists(err) {
+			w.Fatal(err)
+		}
+		return err == nil
+	})
+	return restored
 }
 
 func (w *world) secret(d dynamic.Interface, ns, name, password string) *unstructured.Unstructured {
