@@ -239,8 +239,22 @@ func TestLostInstances(t *testing.T) {
 	}
 	says(string(klutchsync.ReasonVanished))
 	says("the provider says: " + widgets + " is not on offer any more")
+	vanished := func() {
+		t.Helper()
+		w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 "+string(klutchsync.ReasonVanished), "kubectl bind status "+widgets)
+	}
+	vanished()
 	w.offerAgain(t)
 	eventually(t, there)
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
+
+	// So it is with what goes with its kind.
+	w.controlPlane.delete(t, crdsGVR, "", widgets)
+	says(string(klutchsync.ReasonVanished))
+	vanished()
+	w.controlPlane.serve(t, export)
+	eventually(t, there)
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
 }
 
 // A tenant is removed on the platform with all that it had, and the App Cluster is bound again.
