@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -48,9 +50,10 @@ func TestP35LostAppCluster(t *testing.T) {
 	w.setUp(t)
 	stop := w.run(t, bind.Options{Version: "v1.2.3"})
 	w.ready(t, widgets)
-	w.app.apply(t, widget("team", "a", map[string]any{"size": int64(5)}), widget("team", "b", map[string]any{"size": int64(5)}))
-	service := w.serveNamespace(t, "team", widgetRights)
-	for _, name := range []string{"a", "b"} {
+	service := ""
+	for _, name := range []string{"a", "b", "c"} {
+		w.app.apply(t, widget("team", name, map[string]any{"size": int64(5)}))
+		service = w.serveNamespace(t, "team", widgetRights)
 		eventually(t, func() error {
 			_, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
 			return err
@@ -105,6 +108,7 @@ func TestP35LostAppCluster(t *testing.T) {
 	want := []bind.Leftover{
 		{Cluster: lost, Namespace: "team", Name: "a", Claimed: true, Differences: []string{"spec.size: 5 → 7"}},
 		{Cluster: lost, Namespace: "team", Name: "b"},
+		{Cluster: lost, Namespace: "team", Name: "c"},
 	}
 	if diff := cmp.Diff(want, left); diff != "" || err != nil {
 		t.Fatalf("leftovers (-want +got):\n%s%v", diff, err)
@@ -135,17 +139,61 @@ func TestP35LostAppCluster(t *testing.T) {
 	if took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	if _, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "b"); err != nil {
-		t.Errorf("what has no claim: %v", err)
-	}
 	for _, n := range neighbours {
 		if diff := cmp.Diff(n, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, n.GetNamespace(), n.GetName())); diff != "" {
 			t.Errorf("another tenant's (-before +after):\n%s", diff)
 		}
 	}
-	if left, err = bind.Leftovers(t.Context(), w.app.Config(), widgets); len(left) != 1 || err != nil {
+	if left, err = bind.Leftovers(t.Context(), w.app.Config(), widgets); len(left) != 2 || err != nil {
 		t.Errorf("leftovers afterwards: %v, %v", left, err)
 	}
+
+	// What has no claim stays, and is taken up once its claim is made, be it soon or when it is counted.
+	w.takenUp(t, service, "b")
+	t.Run("ten minutes later", func(t *testing.T) {
+		cluster.Long(t)
+		counted := func() error {
+			b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
+			return hasCondition(b.Status.Conditions, v1alpha1.ConditionDeletionsInSync, string(klutchsync.ReasonOrphaned), "1 objects in the Control Plane Cluster", "They stay")
+		}
+		for counted() != nil && time.Since(began) < 12*time.Minute {
+			time.Sleep(time.Second)
+		}
+		eventually(t, counted)
+		t.Logf("counted %s after the consent", time.Since(began).Round(time.Second))
+		w.takenUp(t, service, "c")
+		w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, "")
+	})
+	if left, err = bind.Leftovers(t.Context(), w.app.Config(), widgets); slices.ContainsFunc(left, func(l bind.Leftover) bool { return l.Name != "c" }) || err != nil {
+		t.Errorf("leftovers in the end: %v, %v", left, err)
+	}
+}
+
+// takenUp makes the claim of a target that has none, and has that follow it.
+func (w *world) takenUp(t *testing.T, service, name string) {
+	t.Helper()
+	before := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+	w.app.apply(t, widget("team", name, map[string]any{"size": int64(7)}))
+	eventually(t, func() error {
+		target := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+		if target.GetUID() != before.GetUID() {
+			t.Fatal("the target was made anew")
+		}
+		message := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name).GetAnnotations()[klutchsync.MessageAnnotation]
+		if size, _, _ := unstructured.NestedInt64(target.Object, "spec", "size"); size != 7 || message != "" {
+			return fmt.Errorf("size %d, message %q", size, message)
+		}
+		return nil
+	})
+	secret := map[string]any{"secret": name + "-new"}
+	w.controlPlane.patchStatus(t, widgetsGVR, service, name, secret)
+	eventually(t, func() error {
+		claim := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name)
+		if diff := cmp.Diff(secret, claim.Object["status"]); diff != "" {
+			return fmt.Errorf("status (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 }
 
 // otherTenants have an object that says the same of its origin as ours.
