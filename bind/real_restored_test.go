@@ -168,6 +168,8 @@ func TestControlPlaneIsRestored(t *testing.T) {
 		})
 	}
 	all("first")
+	w.copiesAloneAreHeld(t, service, n, limit)
+	all("first")
 	for i := range 300 { // so that what comes after the restore has older versions than what was seen
 		w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "one"), map[string]any{"metadata": map[string]any{"annotations": map[string]any{"n": fmt.Sprint(i)}}})
 	}
@@ -215,6 +217,65 @@ func TestControlPlaneIsRestored(t *testing.T) {
 	all("second")
 	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, "")
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
+}
+
+// copiesAloneAreHeld: of n claims the Secrets alone go, more than may at once. The others are held, as
+// claims and binding say, until they are made again or it is said that all are meant. In the end
+// each has its Secret.
+func (w *world) copiesAloneAreHeld(t *testing.T, service string, n, limit int) {
+	t.Helper()
+	name := func(i int) string { return fmt.Sprint("db-", i) }
+	kept := func() (kept []string) {
+		for i := range n {
+			if _, err := find[unstructured.Unstructured](t, w.app, secretsGVR, "team", name(i)); err == nil {
+				kept = append(kept, name(i))
+			}
+		}
+		return kept
+	}
+	held := func(copies int) {
+		t.Helper()
+		w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, fmt.Sprintf("%d copies, such as Secrets, are kept here", copies), klutchsync.ReleaseAnnotation+"=")
+		if have := len(kept()); have != copies {
+			t.Errorf("%d of %d credentials are left, want %d", have, n, copies)
+		}
+	}
+	for i := range n {
+		w.controlPlane.delete(t, secretsGVR, service, name(i))
+	}
+	held(n - limit)
+	for _, name := range kept() {
+		w.says(t, name, string(klutchsync.ReasonRelated), "and is kept")
+	}
+	again := kept()[0]
+	w.provides(t, service, again, "first")
+	w.tellsNothing(t, again)
+	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, fmt.Sprintf("%d copies", n-limit-1))
+	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"metadata": map[string]any{"annotations": map[string]any{klutchsync.ReleaseAnnotation: "all are meant"}}})
+	eventually(t, func() error {
+		if left := kept(); len(left) != 1 || left[0] != again {
+			return fmt.Errorf("after the release there are %v", left)
+		}
+		return nil
+	})
+	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, "")
+	for i := range n {
+		if w.controlPlane.parameter(t, service, name(i)) == "" {
+			t.Errorf("the target of %s has gone", name(i))
+		}
+		w.provides(t, service, name(i), "first")
+	}
+}
+
+// tellsNothing waits until a claim has no message.
+func (w *world) tellsNothing(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, func() error {
+		if m := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name).GetAnnotations()[klutchsync.MessageAnnotation]; m != "" {
+			return fmt.Errorf("the claim says %q", m)
+		}
+		return nil
+	})
 }
 
 // provides makes what an automation makes for a widget.
