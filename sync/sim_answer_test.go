@@ -143,7 +143,8 @@ type refusal struct {
 // refusing is a refusal by a number: the answer, and in its hundreds the side and whether writes
 // are done.
 func refusing(within scope, n int) *refusal {
-	r := &refusal{Answer: simAnswers[n%len(simAnswers)], answer: n % len(simAnswers), scope: within, side: n / 100 % 2}
+	number := n % 100 % len(simAnswers)
+	r := &refusal{Answer: simAnswers[number], answer: number, scope: within, side: n / 100 % 2}
 	r.after = n/200%2 == 1 && lateAnswer(r.answer)
 	return r
 }
