@@ -19,6 +19,9 @@ type body struct {
 	weight  int
 	frames  *frames // of a watch; nil for other answers
 	err     error
+
+	held   int  // of the allowance, whose lock guards both
+	closed bool // holds nothing any more
 }
 
 // Read implements [io.Reader].
@@ -39,7 +42,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.err = b.exceeded(b.request, fmt.Sprintf("is larger than the %d MB that are let in", maxAnswer>>20))
 		return 0, b.err
 	}
-	if !b.allowance.draw(weight, b.done) {
+	if !b.allowance.hold(b, b.done) || !b.allowance.draw(weight, b.done) {
 		b.err = context.DeadlineExceeded
 		return 0, b.err
 	}
@@ -49,5 +52,6 @@ func (b *body) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (b *body) Close() error {
 	b.cancel()
+	b.allowance.end(b)
 	return b.ReadCloser.Close()
 }
