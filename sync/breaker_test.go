@@ -562,3 +562,52 @@ func TestMassDeletionOfCopies(t *testing.T) {
 		b.until("released", func() bool { return left() == 1 && s.Status().HeldCopies == 0 })
 	})
 }
+
+// A copy that has gone with its original, and has come back with it at once, is counted when it goes
+// again: what was let pass then is no word for later.
+func TestCopiesAreCountedEachTime(t *testing.T) {
+	const n, limit = 30, 10
+	for restored, want := range map[bool]int{false: n - limit, true: n} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			s, stop := b.world.sync(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}})
+			defer stop()
+			b.createMany(n)
+			name := func(i int) string { return fmt.Sprintf("w%d", i) }
+			for i := range n {
+				b.secret(b.target, b.targetNS, name(i), "cGFzcw==")
+				b.merge(b.target, b.targetNS, name(i), `{"status":{"secret":"`+name(i)+`"}}`, "status")
+			}
+			left := func() (left int) {
+				for i := range n {
+					if b.copied(name(i)) != nil {
+						left++
+					}
+				}
+				return left
+			}
+			b.until("copied", func() bool { return left() == n })
+			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Resource == secrets && r.Verb == "delete" {
+					b.secret(b.target, b.targetNS, r.Object.Name, "bmV3") //nolint:contextcheck // the world has one
+				}
+				return do()
+			})
+			for i := range limit {
+				uid := b.copied(name(i)).GetUID()
+				b.deleteSecret(b.target, b.targetNS, name(i))
+				b.until("made anew", func() bool { u := b.copied(name(i)); return u != nil && u.GetUID() != uid })
+			}
+			b.fakeSource.Intercept(nil)
+			time.Sleep(time.Hour)
+			s.suspect.Store(restored) // from before the Secrets were made
+			for i := range n {
+				b.deleteSecret(b.target, b.targetNS, name(i))
+			}
+			time.Sleep(time.Hour)
+			if got := left(); got != want || s.Status().HeldCopies != want {
+				t.Errorf("restored %t: %d copies are left, %d held, want %d", restored, got, s.Status().HeldCopies, want)
+			}
+		})
+	}
+}

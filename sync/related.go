@@ -298,7 +298,7 @@ func (h heldCopies) Blocks(original cache.ObjectName) string {
 
 func (h heldCopies) Forget(original cache.ObjectName) {
 	before := h.sync.copies.Held()
-	if h.sync.copies.Forget(h.key(original)); before > 0 {
+	if h.sync.copies.Forget(h.key(original)); h.sync.copies.Held() != before {
 		h.sync.notify()
 	}
 }

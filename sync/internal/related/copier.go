@@ -300,15 +300,14 @@ func (c *Copier) taken(ctx context.Context, p *pair, r *record) {
 	c.teller.tell(r, p, why)
 }
 
-// stillHeld reports whether the copy waits for a release.
+// stillHeld reports whether the copy waits for a release. What was let pass, or held, was one loss of
+// it: that is over once the copy has its reason again, or is gone.
 func (c *Copier) stillHeld(p *pair, r *record) bool {
 	switch {
-	case !r.held:
-		return false
 	case p.selected && p.travels || !p.taken && p.seen:
 		c.engine.Forget(p.from.Name)
 		r.held = false
-	default:
+	case r.held:
 		r.held = c.engine.Blocks(p.from.Name) != ""
 	}
 	return r.held
