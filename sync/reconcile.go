@@ -64,7 +64,7 @@ type failure struct {
 // paced says when a pass that failed is made again: ever more rarely. What lasts is told by Status and
 // Hooks, since a source that may not be written cannot carry a message.
 func (c *reconciler) paced(ctx context.Context, r *record, result *Result, failed failure) time.Duration {
-	asked := refusal.Asked{Wish: c.wish(result.Source), Seen: failed.pair.versionFor(failed.step), Began: time.Now().Add(-result.Took)}
+	asked := refusal.Asked{Wish: c.wish(result.Source), Seen: versionFor(failed.pair, failed.step), Began: time.Now().Add(-result.Took)}
 	return c.tell(ctx, r, result, c.refused.Refused(result.Source, failed.step.ask(), asked, failed.err))
 }
 
@@ -83,7 +83,7 @@ func (s step) ask() refusal.Ask {
 
 // versionFor is the version of the target that a step writes to: another one may take what this did
 // not. It is empty for what is no write to a target.
-func (p *pair) versionFor(s step) string {
+func versionFor(p *pair, s step) string {
 	if !s.writesTarget() || p.target == nil {
 		return ""
 	}
@@ -94,7 +94,7 @@ func (p *pair) versionFor(s step) string {
 func (c *reconciler) postponed(p *pair) *refusal.Refusal {
 	want := decide(p.state)
 	f := c.refused.Of(p.key, want.ask())
-	if f == nil || want.ask() == refusal.Access || f.Due(c.wish(p.key), p.versionFor(want)) {
+	if f == nil || want.ask() == refusal.Access || f.Due(c.wish(p.key), versionFor(p, want)) {
 		return nil
 	}
 	return f

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Bounds of an allowance.
+// Bounds of an allowance. Sizes are those that JSON takes once it is decoded, see weigh.
 const (
+	maxAnswer  = 64 << 20  // of an answer, and of one event of a watch: an object of etcd has 1.5 MB of JSON at most, a page 500 of them
 	maxAtOnce  = 128 << 20 // of all answers of a connection, be it those of a moment or those that have not ended,
 	maxASecond = 64 << 20  // and for each second after that: thousands of objects
 	small      = 1 << 20   // of an answer that waits for no other one
@@ -23,16 +24,24 @@ type allowance struct {
 	at   time.Time
 
 	held    int           // by answers that have not ended
-	holders []*body       // these but small ones, such as a watch at rest, the oldest first
+	holders []*holding    // these but small ones, such as a watch at rest, the oldest first
 	freed   chan struct{} // is closed when less is held; nil if nothing waits for that
 }
 
-// hold waits until b can hold what it weighs; false if done is closed before. The oldest answer
+// A holding is what an answer that has not ended weighs, and of that what an allowance has let it
+// hold, whose lock guards all but weight.
+type holding struct {
+	weight int
+	held   int
+	ended  bool
+}
+
+// hold waits until h can hold what it weighs; false if done is closed before. The oldest answer
 // never waits, so that one of those that wait for each other ends, and no small one does: what is
 // to tell that an API server answers too much comes by.
-func (a *allowance) hold(b *body, done <-chan struct{}) bool {
+func (a *allowance) hold(h *holding, done <-chan struct{}) bool {
 	for {
-		freed := a.grow(b)
+		freed := a.grow(h)
 		if freed == nil {
 			return true
 		}
@@ -44,14 +53,14 @@ func (a *allowance) hold(b *body, done <-chan struct{}) bool {
 	}
 }
 
-// grow has b hold what it weighs, or returns what to wait for.
-func (a *allowance) grow(b *body) (freed <-chan struct{}) {
+// grow has h hold what it weighs, or returns what to wait for.
+func (a *allowance) grow(h *holding) (freed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case b.closed:
-	case b.weight <= max(b.held, small), a.held+b.weight-b.held <= maxAtOnce-maxAnswer, len(a.holders) == 0, a.holders[0] == b:
-		a.set(b, b.weight)
+	case h.ended:
+	case h.weight <= max(h.held, small), a.held+h.weight-h.held <= maxAtOnce-maxAnswer, len(a.holders) == 0, a.holders[0] == h:
+		a.set(h, h.weight)
 	default:
 		if a.freed == nil {
 			a.freed = make(chan struct{})
@@ -61,24 +70,24 @@ func (a *allowance) grow(b *body) (freed <-chan struct{}) {
 	return nil
 }
 
-// end gives back what b holds.
-func (a *allowance) end(b *body) {
+// end gives back what h holds.
+func (a *allowance) end(h *holding) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b.closed = true
-	a.set(b, 0)
+	h.ended = true
+	a.set(h, 0)
 }
 
 // set needs mu.
-func (a *allowance) set(b *body, weight int) {
+func (a *allowance) set(h *holding, weight int) {
 	switch {
-	case b.held <= small && weight > small:
-		a.holders = append(a.holders, b)
-	case b.held > small && weight <= small:
-		a.holders = slices.DeleteFunc(a.holders, func(h *body) bool { return h == b })
+	case h.held <= small && weight > small:
+		a.holders = append(a.holders, h)
+	case h.held > small && weight <= small:
+		a.holders = slices.DeleteFunc(a.holders, func(o *holding) bool { return o == h })
 	}
-	less := weight < b.held
-	a.held, b.held = a.held+weight-b.held, weight
+	less := weight < h.held
+	a.held, h.held = a.held+weight-h.held, weight
 	if less && a.freed != nil {
 		close(a.freed)
 		a.freed = nil

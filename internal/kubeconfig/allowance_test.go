@@ -15,7 +15,7 @@ func TestP8AnswersAtOnce(t *testing.T) {
 		a, most, ended := &allowance{left: maxAtOnce}, 0, 0
 		for range answers {
 			go func() {
-				b := &body{}
+				b := &holding{}
 				for b.weight < maxAnswer {
 					b.weight += part
 					if !a.hold(b, nil) {
@@ -50,20 +50,20 @@ func TestP8AnswersAtOnce(t *testing.T) {
 func TestP8AnswerWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &allowance{}
-		atRest := &body{weight: small} // a watch
+		atRest := &holding{weight: small} // a watch
 		if !a.hold(atRest, nil) {
 			t.Error("a watch at rest waits")
 		}
-		oldest, next := &body{weight: maxAnswer / 2}, &body{weight: maxAtOnce - maxAnswer - maxAnswer/2 - small}
+		oldest, next := &holding{weight: maxAnswer / 2}, &holding{weight: maxAtOnce - maxAnswer - maxAnswer/2 - small}
 		if !a.hold(oldest, nil) || !a.hold(next, nil) {
 			t.Fatal("what is let in at once is not")
 		}
-		tiny := &body{weight: small}
+		tiny := &holding{weight: small}
 		if !a.hold(tiny, nil) {
 			t.Error("a small answer waits for large ones")
 		}
 		a.end(tiny)
-		done, late := make(chan struct{}), &body{weight: small + 1}
+		done, late := make(chan struct{}), &holding{weight: small + 1}
 		time.AfterFunc(time.Second, func() { close(done) })
 		if a.hold(late, done) {
 			t.Error("more is held than is let in")

@@ -16,12 +16,9 @@ type body struct {
 	request *http.Request
 	done    <-chan struct{}
 	cancel  context.CancelFunc
-	weight  int
+	holding holding
 	frames  *frames // of a watch; nil for other answers
 	err     error
-
-	held   int  // of the allowance, whose lock guards both
-	closed bool // holds nothing any more
 }
 
 // Read implements [io.Reader].
@@ -33,16 +30,16 @@ func (b *body) Read(p []byte) (int, error) {
 	var weight int
 	if b.frames != nil {
 		weight = b.frames.add(p[:n])
-		b.weight = b.frames.weight
+		b.holding.weight = b.frames.weight
 	} else {
 		weight = weigh(p[:n])
-		b.weight += weight
+		b.holding.weight += weight
 	}
-	if b.weight > maxAnswer {
+	if b.holding.weight > maxAnswer {
 		b.err = b.exceeded(b.request, fmt.Sprintf("is larger than the %d MB that are let in", maxAnswer>>20))
 		return 0, b.err
 	}
-	if !b.allowance.hold(b, b.done) || !b.allowance.draw(weight, b.done) {
+	if !b.allowance.hold(&b.holding, b.done) || !b.allowance.draw(weight, b.done) {
 		b.err = context.DeadlineExceeded
 		return 0, b.err
 	}
@@ -52,6 +49,6 @@ func (b *body) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (b *body) Close() error {
 	b.cancel()
-	b.allowance.end(b)
+	b.allowance.end(&b.holding)
 	return b.ReadCloser.Close()
 }

@@ -16,7 +16,6 @@ import (
 // What an API server of the other side may have a client take. Sizes are those that JSON
 // takes once it is decoded, see weigh: some five times that of an ordinary object.
 const (
-	maxAnswer   = 64 << 20         // of an answer, and of one event of a watch: an object of etcd has 1.5 MB of JSON at most, a page 500 of them
 	maxRefusal  = 1 << 20          // of the text of a refusal
 	maxMessage  = 2 << 10          // of what is kept of its message
 	maxHeader   = 64 << 10         // of the headers of an answer
