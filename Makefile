@@ -56,5 +56,6 @@ lint: arrows
 tidy:
 	for m in . internal/test/kube; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 ci: LONG := 1
+ci: SEEDS := 12000
 ci: generate tidy lint test rest test-crossplane sim mutants fleeting fuzz
 	git diff --exit-code
