@@ -258,7 +258,7 @@ func quotasOfOthers(t *testing.T, w *world) {
 }
 
 // quotaFacts: an API server admits by what a quota says is used. It adds to that before it stores an object, and never
-// counts. After each deletion kube-controller-manager counts anew, in its cache, which lacks what is under way; so a cap
+// counts. After each deletion kube-controller-manager counts anew, in its cache, which lacks requests under way; so a cap
 // can be exceeded by that much, and no more is let in once it is counted.
 func quotaFacts(t *testing.T, w *world) {
 	t.Helper()
@@ -276,7 +276,7 @@ func quotaFacts(t *testing.T, w *world) {
 		_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		return err
 	}
-	letIn := func(names ...string) { // as soon as the API server knows what is used
+	letIn := func(names ...string) { // as soon as the API server knows the use of before
 		for _, name := range names {
 			w.eventually(name+" is let in", func(ctx context.Context) (bool, error) { return create(ctx, name) == nil, nil })
 		}

@@ -511,21 +511,7 @@ func TestMassDeletionOfCopies(t *testing.T) {
 			}}})
 		}
 		s, stop := run()
-		b.createMany(n)
-		name := func(i int) string { return fmt.Sprintf("w%d", i) }
-		for i := range n {
-			b.secret(b.target, b.targetNS, name(i), "cGFzcw==")
-			b.merge(b.target, b.targetNS, name(i), `{"status":{"secret":"`+name(i)+`"}}`, "status")
-		}
-		left := func() (left int) {
-			for i := range n {
-				if b.copied(name(i)) != nil {
-					left++
-				}
-			}
-			return left
-		}
-		b.until("copied", func() bool { return left() == n })
+		name, left := b.createCopied(n)
 		b.settle()
 		for i := range n {
 			b.deleteSecret(b.target, b.targetNS, name(i))
@@ -563,6 +549,28 @@ func TestMassDeletionOfCopies(t *testing.T) {
 	})
 }
 
+// createCopied makes n sources with a Secret each, waits until all of these are copied, and returns how
+// the Secrets are called and how many copies are left.
+func (b *bench) createCopied(n int) (name func(int) string, left func() int) {
+	b.Helper()
+	b.createMany(n)
+	name = func(i int) string { return fmt.Sprintf("w%d", i) }
+	for i := range n {
+		b.secret(b.target, b.targetNS, name(i), "cGFzcw==")
+		b.merge(b.target, b.targetNS, name(i), `{"status":{"secret":"`+name(i)+`"}}`, "status")
+	}
+	left = func() (left int) {
+		for i := range n {
+			if b.copied(name(i)) != nil {
+				left++
+			}
+		}
+		return left
+	}
+	b.until("copied", func() bool { return left() == n })
+	return name, left
+}
+
 // A copy that has gone with its original, and has come back with it at once, is counted when it goes
 // again: what was let pass then is no word for later.
 func TestCopiesAreCountedEachTime(t *testing.T) {
@@ -572,21 +580,7 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 			b := newBench(t)
 			s, stop := b.world.sync(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}})
 			defer stop()
-			b.createMany(n)
-			name := func(i int) string { return fmt.Sprintf("w%d", i) }
-			for i := range n {
-				b.secret(b.target, b.targetNS, name(i), "cGFzcw==")
-				b.merge(b.target, b.targetNS, name(i), `{"status":{"secret":"`+name(i)+`"}}`, "status")
-			}
-			left := func() (left int) {
-				for i := range n {
-					if b.copied(name(i)) != nil {
-						left++
-					}
-				}
-				return left
-			}
-			b.until("copied", func() bool { return left() == n })
+			name, left := b.createCopied(n)
 			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 				if r.Resource == secrets && r.Verb == "delete" {
 					b.secret(b.target, b.targetNS, r.Object.Name, "bmV3") //nolint:contextcheck // the world has one

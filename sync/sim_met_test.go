@@ -60,8 +60,8 @@ var wanted = [2][]string{
 	},
 }
 
-// rarely is what is asked too rarely to meet each error, also in many histories: maps and lists of a
-// status that have become empty are taken away by a patch.
+// rarely is the request that too few histories have to meet each error: a patch that takes away maps
+// and lists of a status that have become empty.
 const rarely = "patch widgets/status"
 
 // unmet is what does not meet each error in a thousand histories, but in many: copies are written, and

@@ -37,8 +37,8 @@ type holding struct {
 }
 
 // hold waits until h can hold what it weighs; false if done is closed before. The oldest answer
-// never waits, so that one of those that wait for each other ends, and no small one does: what is
-// to tell that an API server answers too much comes by.
+// never waits, so that of answers that wait for each other one ends, and no small one does: the
+// messages that an API server answers too much come by.
 func (a *allowance) hold(h *holding, done <-chan struct{}) bool {
 	for {
 		freed := a.grow(h)
