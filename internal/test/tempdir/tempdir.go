@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ const (
 	kept   = 24 * time.Hour
 )
 
-// Make makes a directory, which remove removes. If this process ends before it calls that, the
+// Make makes a directory, which remove removes; a second call of remove does nothing. If this process ends before it calls that, the
 // next call of Make or Logs removes it, in any process.
 func Make(name string) (dir string, remove func() error, err error) {
 	sweep()
@@ -106,5 +107,5 @@ func lock(dir string, how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, syscall.Close(fd))
 	}
-	return func() { _ = syscall.Close(fd) }, nil
+	return sync.OnceFunc(func() { _ = syscall.Close(fd) }), nil // a second close would be of another file's descriptor
 }

@@ -74,6 +74,33 @@ func TestKilled(t *testing.T) {
 	wantThere(t, mine, true)
 }
 
+// The descriptor of a directory that was removed is soon another file's, which a second remove leaves alone.
+func TestRemovedTwice(t *testing.T) {
+	_, remove, err := Make("twice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	var files []*os.File // one of them has the descriptor
+	for range 20 {
+		f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	if err := remove(); err != nil {
+		t.Error(err)
+	}
+	for _, f := range files {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Of many that make and remove directories at once, each has its own until it removes it.
 func TestAtOnce(t *testing.T) {
 	tmp := t.TempDir()
