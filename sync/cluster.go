@@ -132,7 +132,7 @@ func (c *Cluster) uid(ctx context.Context, failed func(error)) (types.UID, error
 		case err == nil:
 			return ns.GetUID(), nil
 		case fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved):
-			log.Info("cluster cannot be identified, so that another one in its place would not be noticed", "namespace", c.identity, "reason", err.Error())
+			log.Info("cluster cannot be identified, so that another one in its place would not be noticed yet", "namespace", c.identity, "reason", err.Error())
 			return "", nil
 		}
 		log.V(1).Info("cluster cannot be reached, retrying", "reason", err.Error())

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,7 +183,7 @@ func (e *engine) close() {
 }
 
 // identify reads who the clusters are. An identity that may not be read is left
-// out of what targets say of their source; one that cannot be read now is
+// out of what targets say of their source, until it may; one that cannot be read now is
 // waited for.
 func (e *engine) identify(ctx context.Context) error {
 	from, to := e.sync.from, e.sync.to
@@ -191,6 +192,12 @@ func (e *engine) identify(ctx context.Context) error {
 		e.guard.TargetUID, err = to.uid(ctx, e.guard.Note)
 	}
 	e.guard.Note(nil)
+	if e.guard.SourceUID == "" {
+		e.tasks = append(e.tasks, func(ctx context.Context) { e.identifyLater(ctx, from) })
+	}
+	if e.guard.TargetUID == "" {
+		e.tasks = append(e.tasks, func(ctx context.Context) { e.identifyLater(ctx, to) })
+	}
 	latest := func() string {
 		_, version, _ := e.source.Get(cache.ObjectName{})
 		return version
@@ -200,6 +207,21 @@ func (e *engine) identify(ctx context.Context) error {
 		fence.Cluster{Name: "target", UID: e.guard.TargetUID, Read: to.readUID},
 		fence.Vanishing(from.meta, e.sync.resource), latest)
 	return err
+}
+
+// identifyLater has Run begin again once a cluster may be identified: rights come without an event.
+func (e *engine) identifyLater(ctx context.Context, c *Cluster) {
+	for failures := 1; ; failures++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(fates.Forbidden.Pause(failures)):
+		}
+		if _, err := c.readUID(ctx); err == nil {
+			e.restart(fmt.Errorf("%w: it may be identified", fence.ErrRestart))
+			return
+		}
+	}
 }
 
 // watch begins to watch both sides. What access watches is left to that.

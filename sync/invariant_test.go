@@ -280,9 +280,14 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 	m.targetApplied(name, uid, c)
 }
 
-// keeps reports whether what we applied to a target for a source is held for it.
+// keeps reports whether what we applied to a target for a source is held for it: under the name that
+// the binding had when it sent what it does now.
 func (m *model) keeps(target *unstructured.Unstructured, source string) bool {
-	keeper := "klutch.anynines.com/" + m.sim.plan.Binding + "/" + source[max(0, len(source)-12):]
+	binding := m.sim.plan.Binding
+	if m.call != nil {
+		binding = m.call.binding
+	}
+	keeper := "klutch.anynines.com/" + binding + "/" + source[max(0, len(source)-12):]
 	return heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")
 }
 

@@ -541,6 +541,9 @@ func (o *observer) remember(p *pair, r *record) {
 func (o *observer) rememberSpec(p *pair, r *record) {
 	deleting := p.state.source.deleting
 	if c := p.state.target.content; c == contentInSync || c.drifted() && p.policy.drift == DriftReport {
+		if f := o.refused.Of(p.key, refusal.Spec); f != nil && f.Of(p.intent.hash) && c == contentInSync {
+			r.drift.contest.Wrote(p.wish) // it was done, whatever the answer said
+		}
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now, or not asked any more
 		r.loss = nil
 	}
@@ -594,6 +597,11 @@ func (p *pair) rememberDeletion(f *refusal.Refusal) {
 // may come.
 func (o *observer) rememberStatus(p *pair, r *record) {
 	if !p.status && p.state.target.freshness != unknown {
+		if give := travel.Hash(p.give); p.state.target.ours() {
+			if f := o.refused.Of(p.key, refusal.Status); f != nil && f.Of(give) {
+				r.status.contest.Wrote(give) // it was done, whatever the answer said
+			}
+		}
 		o.refused.Drop(p.key, refusal.Status) // what was refused is not wanted any more
 	}
 	var refusedFor time.Duration

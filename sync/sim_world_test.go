@@ -120,6 +120,7 @@ type call struct {
 	sent      time.Time
 	seq       int
 	unseen    string // side that its sender cannot have seen
+	binding   string // of its sender
 	text      string
 }
 
@@ -305,7 +306,7 @@ func (s *sim) gate(k *konnector, side int, view **fakecluster.View) func(context
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := &call{konnector: k, side: side, view: *view, request: r, do: do, answer: make(chan error, 1)}
+		c := &call{konnector: k, binding: s.plan.Binding, side: side, view: *view, request: r, do: do, answer: make(chan error, 1)}
 		s.arrives(c)
 		select {
 		case err := <-c.answer:
@@ -754,7 +755,6 @@ func (s *sim) rest() *violation {
 		return s.broke("I8", "%d writes while nothing happened, the last: %s", n, s.model.last)
 	}
 	s.note("restart")
-	unidentified := s.unidentified()
 	for _, k := range s.konnectors {
 		s.crash(k)
 	}
@@ -763,7 +763,7 @@ func (s *sim) rest() *violation {
 		time.Sleep(20 * time.Second)
 	}
 	// One that starts may find the events that show what became of an orphan's source.
-	if n := s.model.writes - before; n > unidentified && !s.plan.has("deleted as its finalizer comes") {
+	if n := s.model.writes - before; n > 0 && !s.plan.has("deleted as its finalizer comes") {
 		return s.broke("I8", "%d writes over a restart, the last: %s", n, s.model.last)
 	}
 	if problem := s.model.final(); problem != "" {
@@ -790,18 +790,6 @@ func (s *sim) rests() {
 			s.model.breaks("I19", "%d times %s in twelve minutes of rest", n, asks)
 		}
 	}
-}
-
-// unidentified is how many targets do not record the cluster of their source, since that could
-// not be read: the next start records it.
-func (s *sim) unidentified() (n int) {
-	objects, _ := s.clusters[sideTarget].Objects(simThings)
-	for _, o := range objects {
-		if from, made := klutchsync.OriginOf(o); made && from.Cluster == "" {
-			n++
-		}
-	}
-	return n
 }
 
 // heal ends what stands in the way.
