@@ -108,6 +108,12 @@ func (m *model) reload(side int) {
 	for _, o := range m.now[sideSource] {
 		m.life(o).gone = time.Time{}
 	}
+	if side == sideTarget {
+		clear(m.shared) // no one can tell what is not in the backup
+		for _, o := range m.now[side] {
+			m.shares(o)
+		}
+	}
 }
 
 func (m *model) life(o *unstructured.Unstructured) *life {
