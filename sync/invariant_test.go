@@ -345,8 +345,7 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if uid != "" && sourceUID(c.Before) != uid {
 		m.made(name, uid, c)
 	}
-	recovered := m.sim.former != "" && origin(c.Before).Cluster == m.sim.former
-	if before := m.madeFrom(c.Before); c.Before != nil && before != uid && !recovered && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
+	if before := m.madeFrom(c.Before); c.Before != nil && before != uid && uid != "" && !m.adopts(c.Before) && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
 	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) && !editedBehind(c.Before, generation(c.After)) {
@@ -373,6 +372,12 @@ func (m *model) madeFrom(target *unstructured.Unstructured) string {
 		return from
 	}
 	return sourceUID(target)
+}
+
+// adopts reports whether konnectors take over what others made, or a target of the source cluster
+// that was lost.
+func (m *model) adopts(target *unstructured.Unstructured) bool {
+	return m.sim.plan.Conflict == klutchsync.ConflictAdopt || m.sim.former != "" && origin(target).Cluster == m.sim.former
 }
 
 // editedBehind reports whether a target says of itself that its source was seen to be behind
@@ -578,7 +583,7 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		origin(target).Namespace == source.GetNamespace() && (origin(target).Cluster == m.sim.identity(sideSource) || origin(target).Cluster == m.sim.former && m.sim.former != "")
 	p := m.sim.plan
 	switch {
-	case target != nil && !mine && (p.Conflict == klutchsync.ConflictFail || !slot):
+	case target != nil && !mine && (!m.adopts(target) || !slot):
 		return klutchsync.ReasonConflict
 	case target == nil && p.Lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
 		return klutchsync.ReasonLost
