@@ -280,8 +280,9 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 		m.targetDeleted(name, c)
 		return
 	}
-	if source := m.now[sideSource][m.sim.source(name)]; uid == "" && m.sim.plan.Conflict == klutchsync.ConflictAdopt && source != nil && m.keeps(c.After, string(source.GetUID())) {
-		m.sim.origins[string(c.After.GetUID())] = string(source.GetUID()) // it was taken over, and others had taken off what says so
+	if source := m.now[sideSource][m.sim.source(name)]; uid == "" && source != nil && m.keeps(c.After, string(source.GetUID())) &&
+		(m.sim.plan.Conflict == klutchsync.ConflictAdopt || m.inherits(c.After, source)) {
+		m.sim.origins[string(c.After.GetUID())] = string(source.GetUID()) // it was taken over, and does not say so yet, or others have taken that off
 	}
 	m.targetApplied(name, uid, c)
 }
