@@ -283,29 +283,38 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 		r.status.sent, r.status.got, r.status.listed = travel.Hash(p.give), travel.Hash(got), p.sources
 		a.refused.Accepted(p.key, refusal.Status)
 	case fates.Is(err, fates.Absent, fates.Unserved) && !a.write.Plain():
-		return nil, a.missingStatus(ctx, p)
+		return nil, a.missingStatus(ctx, p, began, err)
 	case passed(err):
 	default:
 		if !outdated(err) && !absent(err) { // else it is another incarnation, or none any more
 			a.sourceFields.Doubt()
 		}
-		a.refused.Refused(p.key, refusal.Status, refusal.Asked{Wish: travel.Hash(p.give), Seen: p.schemas[0], Began: began}, err)
-		return nil, errNoted
+		return nil, a.refuseStatus(p, began, err)
 	}
 	return obj, err
 }
 
 // missingStatus finds out whether it is the source that is not there or its
-// status subresource.
-func (a *actor) missingStatus(ctx context.Context, p *pair) error {
+// status subresource. A schema that has that still may be out of date.
+func (a *actor) missingStatus(ctx context.Context, p *pair, began time.Time, answer error) error {
 	obj, err := a.source.Live(ctx, p.key)
 	if err != nil {
 		return fmt.Errorf("read source: %w", err)
 	}
-	if obj != nil && obj.GetUID() == p.source.GetUID() {
-		a.write.LearnPlain()
+	if obj == nil || obj.GetUID() != p.source.GetUID() {
+		return errAgain
 	}
-	return errAgain
+	if a.write.LearnPlain(); a.write.Plain() {
+		return errAgain
+	}
+	a.sourceFields.Doubt()
+	return a.refuseStatus(p, began, answer)
+}
+
+// refuseStatus notes that a status is not taken, as of the schema that is known.
+func (a *actor) refuseStatus(p *pair, began time.Time, answer error) error {
+	a.refused.Refused(p.key, refusal.Status, refusal.Asked{Wish: travel.Hash(p.give), Seen: p.schemas[0], Began: began}, answer)
+	return errNoted
 }
 
 // errAgain is a step that met a state other than it had seen: look again.

@@ -62,6 +62,10 @@ func TestRealRestart(t *testing.T) {
 		v.quiet()
 		v.restart()
 	})
+	ok = ok && t.Run("the source's status subresource goes, and comes back", func(t *testing.T) {
+		v.statusOver("Plain", v1.with(spec(atomicReference)).with(plain))
+		v.statusOver("Back", v1.with(spec(atomicReference)))
+	})
 	ok = ok && t.Run("a policy removes a field", func(t *testing.T) {
 		both(v1.with(spec(atomicReference, "extra")))
 		v.learn("atomic", `{"spec":{"extra":"x"}}`, "spec", "extra")
@@ -134,6 +138,16 @@ func TestRealRestart(t *testing.T) {
 		v.quiet()
 		v.restart()
 	})
+}
+
+// statusOver gives the kind of the source another shape, over which statuses go on.
+func (v *evolution) statusOver(phase string, s shape) {
+	v.Helper()
+	v.shape(v.source, s)
+	v.merge(v.target, v.targetNS, "plain", fmt.Sprintf(`{"status":{"phase":%q}}`, phase), "status")
+	v.both("plain", phase, phase, "status", "phase")
+	v.quiet()
+	v.restart()
 }
 
 // stripping has extra be taken from the widgets of one namespace whose names begin with stripped.

@@ -4,9 +4,12 @@ package sync
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -52,6 +55,50 @@ func TestSchemaIsReadFirst(t *testing.T) {
 				}
 				close(answer)
 				w.until("both sides are listed", func() bool { return listed.Load() && s.Status().Synced })
+			})
+		})
+	}
+}
+
+// A kind that loses its status subresource goes on to have statuses, although no watch ends, as soon
+// as its document says so. Until then it is told, and asked ever more rarely. The same once it gets
+// the subresource back.
+func TestStatusSubresourceGoes(t *testing.T) {
+	for name, late := range map[string]time.Duration{"with its document": 0, "before its document": 3 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: fakecluster.Schema{"spec": {"size"}, "status": {"phase"}}})
+				w.from.ReadSchemas(w.fakeSource.View(nil).Schemas())
+				var asked atomic.Int64
+				w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == widgets && r.Verb != "list" && r.Verb != "watch" {
+						asked.Add(1)
+					}
+					return do()
+				})
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				became := func(phase string) bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == phase }
+				for i, plain := range []bool{false, true, false} {
+					if i > 0 {
+						w.fakeSource.Simplify(widgets, plain, late)
+					}
+					phase, before := fmt.Sprint("Phase", i), asked.Load()
+					w.merge(w.target, w.targetNS, "a", fmt.Sprintf(`{"status":{"phase":%q}}`, phase), "status")
+					time.Sleep(time.Minute)
+					n := asked.Load() - before
+					if told := strings.HasPrefix(w.message("a"), string(ReasonStatus)); plain && (n > 25 || told == became(phase)) {
+						t.Errorf("after a minute, and %d requests, %s came down: %v, and the message is %q", n, phase, became(phase), w.message("a"))
+					}
+					before = asked.Load()
+					time.Sleep(max(time.Hour, late))
+					if n = asked.Load() - before; n > 100 {
+						t.Errorf("%d requests while %s waits for the document", n, phase)
+					}
+					w.until("the status came down", func() bool { return became(phase) && w.message("a") == "" })
+				}
 			})
 		})
 	}

@@ -71,7 +71,7 @@ func (c *Cluster) Reshape(gvr schema.GroupVersionResource, to Schema, late time.
 	if s == nil {
 		return
 	}
-	s.former, s.published = s.document(), time.Now().Add(late)
+	s.change(late)
 	s.Schema = to
 	c.version++ // the CRD's
 	s.since = c.version
@@ -83,12 +83,28 @@ func (c *Cluster) Reshape(gvr schema.GroupVersionResource, to Schema, late time.
 	}
 }
 
-// document is the schema that the document tells of.
-func (s *served) document() Schema {
+// Simplify takes the status subresource from a resource, or gives it back, as a change of its CRD
+// does. Its watches go on, and its document follows after late.
+func (c *Cluster) Simplify(gvr schema.GroupVersionResource, plain bool, late time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.served[gvr]
+	s.change(late)
+	s.Plain = plain
+	clear(s.managers)
+}
+
+// change has the document tell of the resource as it was until late has passed.
+func (s *served) change(late time.Duration) {
+	s.former, s.published = s.document(), time.Now().Add(late)
+}
+
+// document is the resource as its document tells of it.
+func (s *served) document() Resource {
 	if time.Now().Before(s.published) {
 		return s.former
 	}
-	return s.Schema
+	return s.Resource
 }
 
 // show makes an object be read as the schema says.
@@ -243,10 +259,10 @@ func published(all []*served) map[string]document {
 		kind := map[string]any{"group": s.Group, "version": s.Version, "kind": s.Kind}
 		path := at + "/" + s.GroupVersionResource.Resource
 		out[at].paths[path] = map[string]any{"get": map[string]any{"x-kubernetes-group-version-kind": kind}}
-		if !s.Plain {
+		if !s.document().Plain {
 			out[at].paths[path+"/{name}/status"] = map[string]any{}
 		}
-		out[at].schemas[s.Kind] = map[string]any{"properties": s.document().properties(), "x-kubernetes-group-version-kind": []any{kind}}
+		out[at].schemas[s.Kind] = map[string]any{"properties": s.document().Schema.properties(), "x-kubernetes-group-version-kind": []any{kind}}
 	}
 	return out
 }

@@ -68,7 +68,7 @@ type served struct {
 	watchers  []*Watch                                        // in the order in which they were opened
 	lagging   bool
 	leaving   bool                                   // discovery says so
-	former    Schema                                 // that of the document
+	former    Resource                               // that of the document
 	published time.Time                              // until then
 	since     int64                                  // what came before is not known
 	managers  map[string]*managedfields.FieldManager // by subresource, made when needed
