@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	gosync "sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -287,6 +288,43 @@ func TestRealDeletedWithoutKind(t *testing.T) {
 	var asked *atomic.Int64
 	w.to, asked = requests(t, control.Config())
 	w.set = w.put("deleted")
+	w.deletedMeanwhile(func() { kindGone(w) }, func() { install(t, w.target) }, asked, func(name string) bool {
+		return strings.HasPrefix(w.message(name), string(ReasonMissing)+": ")
+	})
+}
+
+// A claim that is deleted while its namespace is not mapped stays too, and the hook says so: nothing
+// of ours is written to it. It goes when the namespace is mapped again.
+func TestRealDeletedWhileUnmapped(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	w := &refusing{name: "unmapped", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "unmapped", targetNS: "svc-unmapped"}}
+	install(t, w.source, w.sourceNS)
+	install(t, w.target, w.targetNS)
+	var asked, askedThere *atomic.Int64
+	w.from, asked = requests(t, app.Config())
+	w.to, askedThere = requests(t, control.Config())
+	table := NewNamespaces(nil)
+	table.Set(w.sourceNS, w.targetNS)
+	var told gosync.Map
+	defer w.run(Options{Mapper: table, DeletionLimit: -1, Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(r.Source.Name, r.Reason) }}})()
+	there := int64(0)
+	unmap := func() { table.Delete(w.sourceNS); there = askedThere.Load() }
+	w.deletedMeanwhile(unmap, func() {
+		if n := askedThere.Load() - there; n > 0 {
+			t.Errorf("%d requests at the target while its namespace was not mapped", n)
+		}
+		table.Set(w.sourceNS, w.targetNS)
+	}, asked, func(name string) bool {
+		reason, _ := told.Load(name)
+		return reason == ReasonMissing && w.message(name) == "" && w.targetOf(name) != nil
+	})
+}
+
+// deletedMeanwhile has claims be deleted between begin and end. They are to stay, and be told, until
+// then, for few requests.
+func (w *refusing) deletedMeanwhile(begin, end func(), asked *atomic.Int64, told func(name string) bool) {
+	w.Helper()
 	const objects = refusedObjects
 	name := func(i int) string { return fmt.Sprint("w", i) }
 	for i := range objects {
@@ -295,16 +333,16 @@ func TestRealDeletedWithoutKind(t *testing.T) {
 	for i := range objects {
 		w.until("the target exists", func() bool { return w.targetOf(name(i)) != nil })
 	}
-	kindGone(w)
+	begin()
 	for i := range objects {
 		w.delete(w.source, w.sourceNS, name(i))
 	}
 	waits := func(i int) bool {
 		u := w.get(w.source, w.sourceNS, name(i))
 		if u == nil {
-			t.Fatalf("%s was let go although its target is not known", name(i))
+			w.Fatalf("%s was let go although its target is not known", name(i))
 		}
-		return u.GetDeletionTimestamp() != nil && strings.HasPrefix(w.message(name(i)), string(ReasonMissing)+": ")
+		return u.GetDeletionTimestamp() != nil && told(name(i))
 	}
 	for i := range objects {
 		w.until("it is told", func() bool { return waits(i) })
@@ -313,19 +351,19 @@ func TestRealDeletedWithoutKind(t *testing.T) {
 	time.Sleep(15 * time.Second)
 	for i := range objects {
 		if !waits(i) {
-			t.Errorf("%s says %q after a while", name(i), w.message(name(i)))
+			w.Errorf("%s waits no more, or is not told any more; it says %q", name(i), w.message(name(i)))
 		}
 	}
 	if n := asked.Load() - before; n > 2*objects {
-		t.Errorf("%d requests for %d objects in 15s", n, objects)
+		w.Errorf("%d requests for %d objects in 15s", n, objects)
 	}
-	install(t, w.target)
+	end()
 	back := time.Now()
 	for i := range objects {
 		w.until("it goes", func() bool { return w.get(w.source, w.sourceNS, name(i)) == nil && w.targetOf(name(i)) == nil })
 	}
 	if took := time.Since(back); took > time.Minute {
-		t.Errorf("gone %v after the kind is back", took)
+		w.Errorf("gone %v after the end", took)
 	}
 }
 
