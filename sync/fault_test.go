@@ -368,6 +368,24 @@ func TestI19ManyRefused(t *testing.T) {
 	}
 }
 
+// What was refused goes at once when it is mended, however long its pause has become.
+func TestMendedGoesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"huge"}`, ``))
+		time.Sleep(2 * time.Hour)
+		if m := w.message("a"); !strings.HasPrefix(m, string(ReasonRefused)) {
+			t.Fatalf("message %q", m)
+		}
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"small"}}`)
+		time.Sleep(time.Second)
+		if w.targetOf("a") == nil || w.message("a") != "" {
+			t.Errorf("a second after it was mended there is no target, or a message: %q", w.message("a"))
+		}
+	})
+}
+
 // A message that an API server calls absent is in the way of nothing.
 func TestMessageAnsweredAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -616,25 +634,48 @@ func TestRecreatedSource(t *testing.T) {
 	})
 }
 
-// A resource without the status subresource keeps its status all the same, and
-// does not loop.
+// A resource without the status subresource, on one side or both, keeps its status all the same, and
+// does not loop. A restart writes nothing where the schema says so.
 func TestPlainStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		w.fakeSource.Withdraw(widgets)
-		w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
-		defer w.run(Options{})()
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
-		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
-		w.settle()
-		before := len(w.fakeSource.Writes()) + len(w.fakeTarget.Writes())
-		time.Sleep(time.Hour)
-		if after := len(w.fakeSource.Writes()) + len(w.fakeTarget.Writes()); after != before {
-			t.Errorf("%d writes while nothing happened", after-before)
-		}
-	})
+	for name, plain := range map[string]struct{ known, both bool }{"schema unknown": {}, "source": {known: true}, "both sides": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				known := fakecluster.Schema(nil)
+				if plain.known {
+					known = fakecluster.Schema{"spec": {"size"}, "status": {"phase"}}
+					w.from.ReadSchemas(w.fakeSource.View(nil).Schemas())
+					w.to.ReadSchemas(w.fakeTarget.View(nil).Schemas())
+				}
+				w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true, Schema: known})
+				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: plain.both, Schema: known})
+				part := []string{"status"}
+				if plain.both {
+					part = nil
+				}
+				stop := w.run(Options{})
+				defer func() { stop() }()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, part...)
+				w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+				w.settle()
+				before := len(w.fakeSource.Writes()) + len(w.fakeTarget.Writes())
+				time.Sleep(time.Hour)
+				if plain.known {
+					stop()
+					stop = w.run(Options{})
+					time.Sleep(time.Hour)
+				}
+				if after := len(w.fakeSource.Writes()) + len(w.fakeTarget.Writes()); after != before {
+					t.Errorf("%d writes while nothing happened", after-before)
+				}
+				if len(w.fakeTarget.Writes()) != 3 { // of its namespace, itself and its status
+					t.Errorf("a status is taken for an edit: %v", w.fakeTarget.Writes())
+				}
+			})
+		})
+	}
 }
 
 // Secret content stays out of everything that people and tools look at.

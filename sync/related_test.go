@@ -22,8 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	field2 "k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
 var gadgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "gadgets"}
@@ -607,8 +609,8 @@ func TestI19TakenNamesArePaced(t *testing.T) {
 	})
 }
 
-// A copy that is refused, for whatever reason, is asked again ever more rarely, told without a
-// word of what the API server said, and made soon after the reason has gone for another one.
+// A copy that is refused, for whatever reason, is asked again ever more rarely, told, and remembered,
+// without a word of what the API server said, and made soon after the reason has gone for another one.
 func TestRefusedCopies(t *testing.T) {
 	going := apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("because namespace s3cret is being terminated"))
 	going.ErrStatus.Details.Causes = append(going.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"})
@@ -626,7 +628,8 @@ func TestRefusedCopies(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
-			defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}})()
+			s, stop := b.world.sync(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}})
+			defer stop()
 			var requests atomic.Int64
 			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 				switch {
@@ -649,6 +652,9 @@ func TestRefusedCopies(t *testing.T) {
 			for _, name := range []string{"w0", "w1"} {
 				if m := b.message(name); !strings.HasPrefix(m, string(ReasonRelated)) || !strings.Contains(m, a.told) || strings.Contains(m, "s3cret") {
 					t.Errorf("%v: message %q", a.err, m)
+				}
+				if f := s.engine.related[0].refused.Of(cache.NewObjectName(b.targetNS, "creds-"+name), refusal.Copy); f == nil || strings.Contains(f.Detail, "s3cret") {
+					t.Errorf("%v: remembered as %+v", a.err, f)
 				}
 			}
 			time.Sleep(2 * time.Hour)
