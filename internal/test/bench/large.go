@@ -10,7 +10,9 @@ import (
 )
 
 // large is how much memory a byte of an object takes, of objects with long lists whose items are
-// owned one by one.
+// owned one by one. By default they are 60 and not the hundred that the goal is about, which would take
+// eight minutes on a busy machine: API servers need some four seconds each. That is no easier, since what
+// a process needs once weighs more among fewer.
 func large(ctx context.Context, c contest) ([]figure, error) {
 	b := c.batch("large", gadgets)
 	b.size = c.larges
@@ -41,7 +43,7 @@ func large(ctx context.Context, c contest) ([]figure, error) {
 	bytes := float64(len(tail)) * float64(b.size) / 1024
 	return []figure{
 		{"an object, MB", float64(len(tail)) / (1 << 20), goal{}},
-		{"peak, resident bytes/byte", rest.peak / bytes, goal{}},
+		{"peak, resident bytes/byte", rest.peak / bytes, atMost(5)},
 		{"at rest, resident bytes/byte", rest.resident / bytes, atMost(5)},
 		{"at rest, live heap bytes/byte", rest.live / bytes, goal{}},
 	}, nil
