@@ -193,10 +193,10 @@ func (e *engine) identify(ctx context.Context) error {
 	}
 	e.guard.Note(nil)
 	if e.guard.SourceUID == "" {
-		e.tasks = append(e.tasks, func(ctx context.Context) { e.identifyLater(ctx, from) })
+		e.tasks = append(e.tasks, func(ctx context.Context) { identifyLater(ctx, from, e.restart) })
 	}
 	if e.guard.TargetUID == "" {
-		e.tasks = append(e.tasks, func(ctx context.Context) { e.identifyLater(ctx, to) })
+		e.tasks = append(e.tasks, func(ctx context.Context) { identifyLater(ctx, to, e.restart) })
 	}
 	latest := func() string {
 		_, version, _ := e.source.Get(cache.ObjectName{})
@@ -209,8 +209,8 @@ func (e *engine) identify(ctx context.Context) error {
 	return err
 }
 
-// identifyLater has Run begin again once a cluster may be identified: rights come without an event.
-func (e *engine) identifyLater(ctx context.Context, c *Cluster) {
+// identifyLater calls restart once a cluster may be identified: rights come without an event.
+func identifyLater(ctx context.Context, c *Cluster, restart func(why error)) {
 	for failures := 1; ; failures++ {
 		select {
 		case <-ctx.Done():
@@ -218,7 +218,7 @@ func (e *engine) identifyLater(ctx context.Context, c *Cluster) {
 		case <-time.After(fates.Forbidden.Pause(failures)):
 		}
 		if _, err := c.readUID(ctx); err == nil {
-			e.restart(fmt.Errorf("%w: it may be identified", fence.ErrRestart))
+			restart(fmt.Errorf("%w: it may be identified", fence.ErrRestart))
 			return
 		}
 	}

@@ -568,9 +568,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 // messages: that it does is a reason by itself.
 func (m *model) says(name cache.ObjectName, source *unstructured.Unstructured) string {
 	if secondWrites(source) {
-		m.sim.mu.Lock()
-		defer m.sim.mu.Unlock()
-		return strings.TrimSuffix(string(m.sim.told[name]), string(klutchsync.ReasonShared))
+		return strings.TrimSuffix(string(m.sim.why(name)), string(klutchsync.ReasonShared))
 	}
 	message, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
 	return message

@@ -547,9 +547,7 @@ func (s *sim) asItIs() {
 		if problem == "" || source.GetDeletionTimestamp() != nil && !holds(source) || annotation(source, klutchsync.MessageAnnotation) != "" {
 			continue
 		}
-		s.mu.Lock()
-		why := s.told[name]
-		s.mu.Unlock()
+		why := s.why(name)
 		if why == "" && !slices.ContainsFunc(s.konnectors, func(k *konnector) bool { return k.alive() && k.unread() }) {
 			s.model.breaks("I18", "%s %s, and is not told after %v", name, problem, toldWithin)
 		}
@@ -563,10 +561,8 @@ func (s *sim) told18() *violation {
 	}
 	for _, name := range sorted(s.model.now[sideSource]) {
 		problem := s.model.finalSource(name, s.model.now[sideSource][name])
-		s.mu.Lock()
-		why := s.told[name]
-		s.mu.Unlock()
-		if s.refusal.side == sideSource && strings.HasPrefix(problem, "says ") {
+		why := s.why(name)
+		if s.refusal.side == sideSource && s.refusal.holds(fakecluster.Request{Verb: "patch", Resource: simThings}) && strings.HasPrefix(problem, "says ") {
 			problem = "" // what it says cannot be changed
 		}
 		if s.unread() && (s.refusal.name == "identities" || s.refusal.side == sideSource || strings.HasPrefix(problem, "status.")) {
@@ -576,7 +572,32 @@ func (s *sim) told18() *violation {
 			return s.broke("I18", "%s %s, and is not told after %v of %v", name, problem, toldWithin, s.refusal.Err(fakecluster.Request{}))
 		}
 	}
+	s.goesOn()
 	return s.toldOfCopies()
+}
+
+// goesOn checks that where a source takes no message, its spec and its status travel all the same: I18.
+func (s *sim) goesOn() {
+	if s.refusal.side != sideSource || s.refusal.name != "patches" {
+		return
+	}
+	for _, name := range sorted(s.model.now[sideSource]) {
+		source := s.model.now[sideSource][name]
+		target := s.model.now[sideTarget][op{name: name}.target()]
+		if source.GetDeletionTimestamp() != nil || !holds(source) || target == nil || !strings.HasPrefix(annotation(source, klutchsync.TargetAnnotation), string(target.GetUID())) || s.model.reason(source, target) != "" || secondWrites(source) {
+			continue // what it is to say, or to record, is more than a message
+		}
+		why, problem := s.why(name), differs(source, target, s)
+		switch {
+		case why == klutchsync.ReasonDrifted && s.plan.Drift == klutchsync.DriftReport:
+			continue
+		case problem == "" && why != klutchsync.ReasonStatus: // maps of it that have become empty go by a patch
+			problem = statusDiffers(source, target, s.narrow[sideSource])
+		}
+		if problem != "" {
+			s.model.breaks("I18", "%s is to say %q, which its API server refuses, and so %s", name, why, problem)
+		}
+	}
 }
 
 // toldOfCopies checks that each source is told as such whose credential has not come.
@@ -588,8 +609,8 @@ func (s *sim) toldOfCopies() *violation {
 	for _, name := range sorted(originals) {
 		s.mu.Lock()
 		source := s.ofSecret(originals[name])
-		why := s.told[source]
 		s.mu.Unlock()
+		why := s.why(source)
 		if s.model.now[sideSource][source] == nil {
 			continue // there is nothing to tell it on
 		}

@@ -180,9 +180,7 @@ func (s *sim) contend(r rival) {
 		if n := s.model.undone[name]; r.most > 0 && n > r.most*len(s.konnectors) {
 			s.model.breaks("I19", "what %s needs was written %d times in an hour in which %s", name, n, r.name)
 		}
-		s.mu.Lock()
-		why := s.told[name]
-		s.mu.Unlock()
+		why := s.why(name)
 		if r.name == besides[2].name && s.untold(cache.NewObjectName(name.Namespace, "creds-"+name.Name)) {
 			why = klutchsync.ReasonRelated // no source refers to it
 		}

@@ -296,7 +296,7 @@ func (s *sim) setUpAgain() {
 			s.model.breaks("I2", "%s was deleted as the source cluster was set up again", name)
 		case i == 0 && sourceUID(t) != string(source.GetUID()) && !s.model.undeclared(source):
 			s.model.breaks("I1", "%s is not taken up by the source of its name", name)
-		case i > 0 && s.told[s.source(name)] != klutchsync.ReasonOrphaned:
+		case i > 0 && s.why(s.source(name)) != klutchsync.ReasonOrphaned:
 			s.model.breaks("I18", "%s has no source any more, and is not told", name)
 		}
 	}

@@ -5,6 +5,7 @@ package sync_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -85,9 +86,7 @@ func (s *sim) goes(o op) {
 		s.edits()
 	}
 	for _, name := range before {
-		s.mu.Lock()
-		why := s.told[name]
-		s.mu.Unlock()
+		why := s.why(name)
 		if t := s.get(sideTarget, op{name: name}.target()); t != nil {
 			s.model.breaks("I4", "%s was made anew while its kind was taken away", name)
 		} else if why != klutchsync.ReasonVanished && why != klutchsync.ReasonLost {
@@ -179,7 +178,7 @@ func (m *model) left() string {
 		if m.formerly(t) {
 			continue // nor those of another binding
 		}
-		if m.sim.told[l.name] != klutchsync.ReasonOrphaned {
+		if m.sim.why(l.name) != klutchsync.ReasonOrphaned {
 			return fmt.Sprintf("I20: %s is left of %s, and not told", name, l.name)
 		}
 	}
@@ -204,9 +203,39 @@ func (m *model) proven(l *life, t *unstructured.Unstructured) bool {
 		t.GetDeletionTimestamp() == nil && m.keeps(t, sourceUID(t)) && k.sync.Status().Held == 0
 }
 
-// reported notes what the konnectors tell of objects.
-func (s *sim) reported(name cache.ObjectName, why klutchsync.Reason) {
+// reports are what a run of a konnector tells of objects.
+type reports map[cache.ObjectName]klutchsync.Report
+
+// hears has a run's reports be noted. That a target is an orphan the next run tells after a grace only.
+func (s *sim) hears(k *konnector) func(context.Context, klutchsync.Report) {
+	told := maps.Clone(k.told)
+	if told == nil {
+		told = reports{}
+	}
+	maps.DeleteFunc(told, func(_ cache.ObjectName, r klutchsync.Report) bool { return r.Reason != klutchsync.ReasonOrphaned })
+	k.told = told
+	return func(_ context.Context, r klutchsync.Report) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		told[r.Source] = r
+	}
+}
+
+// why is what a konnector that runs tells of an object, and not of an earlier one of its name, or else
+// what the object itself says, as after a start; empty if nothing is told.
+func (s *sim) why(name cache.ObjectName) klutchsync.Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told[name] = why
+	source := s.model.now[sideSource][name]
+	for _, k := range s.konnectors {
+		r := k.told[name]
+		if k.alive() && r.Reason != "" && (source == nil || r.UID == "" || r.UID == source.GetUID()) {
+			return r.Reason
+		}
+	}
+	if source == nil {
+		return ""
+	}
+	said, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
+	return klutchsync.Reason(said)
 }

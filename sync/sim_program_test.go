@@ -221,9 +221,7 @@ func (s *sim) toldOfProgram(of string) {
 	for _, name := range sorted(s.model.now[sideSource]) {
 		source := s.model.now[sideSource][name]
 		problem := s.model.finalSource(name, source)
-		s.mu.Lock()
-		why := s.told[name]
-		s.mu.Unlock()
+		why := s.why(name)
 		if problem != "" && why == "" && (source.GetDeletionTimestamp() == nil || holds(source)) {
 			s.model.breaks("I18", "%s %s, and is not told after %v of errors of %s", name, problem, toldWithin, of)
 		}
@@ -343,9 +341,7 @@ func (s *sim) toldOfKeys() {
 		if problem == "" || !s.plan.related(klutchsync.SourceSide) || s.unread() || s.unreadable(name.Namespace) {
 			continue
 		}
-		s.mu.Lock()
-		told := slices.ContainsFunc(s.model.referrers(name), func(source cache.ObjectName) bool { return s.told[source] != "" })
-		s.mu.Unlock()
+		told := slices.ContainsFunc(s.model.referrers(name), func(source cache.ObjectName) bool { return s.why(source) != "" })
 		if !told && !s.untold(cache.NewObjectName(s.at(sideTarget, name.Namespace), name.Name)) {
 			s.model.breaks("I18", "secret %s %s, and is not told after %v", name, problem, toldWithin)
 		}

@@ -76,8 +76,7 @@ type sim struct {
 	token      int               // last one that the provider has put into a status
 	calm       bool
 	calmSince  time.Time
-	late       bool // what is carried out was sent by a process that no longer waits
-	told       map[cache.ObjectName]klutchsync.Reason
+	late       bool             // what is carried out was sent by a process that no longer waits
 	stale      bool             // an incarnation begins with an old list
 	strike     func(*call) bool // called with each write; true if it ends the konnector
 	trace      []string
@@ -102,6 +101,7 @@ type konnector struct {
 	views  [2]*fakecluster.View
 	past   [2]int64 // version that the first lists show, 0 for the present
 	listed map[string]bool
+	told   reports
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -181,7 +181,7 @@ func simResource(mutate bool) fakecluster.Resource {
 }
 
 func newSim(ctx context.Context, p simPlan) *sim {
-	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, told: map[cache.ObjectName]klutchsync.Reason{}, namespaces: klutchsync.NewNamespaces(nil)}
+	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, namespaces: klutchsync.NewNamespaces(nil)}
 	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", s.resource(sideSource)), fakecluster.Named("dst", s.resource(sideTarget))}
 	s.model = newModel(s)
 	for side, c := range s.clusters {
@@ -275,7 +275,7 @@ func (s *sim) start(k *konnector) {
 	}
 	options := s.plan.Options
 	options.Mapper, options.FormerSource, options.Offered = s.namespaces, s.former, s.offered
-	options.Hooks.Reported = func(_ context.Context, r klutchsync.Report) { s.reported(r.Source, r.Reason) }
+	options.Hooks.Reported = s.hears(k)
 	options.Hooks.Done = func(_ context.Context, r klutchsync.Result) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
