@@ -206,7 +206,7 @@ func (c *Cluster) Restore(version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version += 1000
-	for _, s := range c.all() {
+	for _, s := range inOrder(c) {
 		c.compacted = c.version
 		s.reset(c.version, s.at(version))
 	}
@@ -221,7 +221,7 @@ func (c *Cluster) Replace(younger bool) {
 	if c.version += 1000; younger {
 		c.version = 1
 	}
-	for _, s := range c.all() {
+	for _, s := range inOrder(c) {
 		before := ordered(s.objects)
 		c.compacted = c.version
 		s.reset(c.version, map[cache.ObjectName]*unstructured.Unstructured{})

@@ -208,7 +208,7 @@ func (c *Cluster) resources(at string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var list metav1.APIResourceList
-	for _, s := range c.all() {
+	for _, s := range inOrder(c) {
 		verbs := metav1.Verbs{"delete", "get", "list", "watch", "create", "patch", "update"}
 		if s.leaving {
 			verbs = verbs[:4]
@@ -226,7 +226,7 @@ func (c *Cluster) document(of string) (body []byte, moved string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	paths := map[string]any{}
-	for at, d := range published(c.all()) {
+	for at, d := range published(inOrder(c)) {
 		data := encoded(map[string]any{"paths": d.paths, "components": map[string]any{"schemas": d.schemas}})
 		hash := fnv.New64a()
 		_, _ = hash.Write(data)
