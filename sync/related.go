@@ -251,7 +251,7 @@ func (n relatedNames) Clusters() (owner, other types.UID) {
 
 func (n relatedNames) Origin(obj metav1.Object) (related.Origin, bool) {
 	o, ok := originIn(n.annotation, obj)
-	return related.Origin{UID: o.UID, Cluster: o.Cluster, Name: cache.NewObjectName(o.Namespace, o.Name)}, ok
+	return related.Origin{UID: o.UID, Cluster: o.cluster(), Name: cache.NewObjectName(o.Namespace, o.Name)}, ok
 }
 
 func (n relatedNames) Record(from related.Origin) string {

@@ -100,11 +100,19 @@ func (b *bench) writes() (n int) {
 	return n
 }
 
-// Two Syncs that claim the same resource leave each other's copies alone.
+// Two Syncs that claim the same resource leave each other's copies alone, and a start writes none,
+// also while it may not be read who the cluster is.
 func TestCopiesOfAnotherSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		byStatus := Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}
+		hidden := false
+		b.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if hidden && r.Resource.Resource == "namespaces" {
+				return forbidden(r)
+			}
+			return do()
+		})
 		defer b.sync(widgets, byStatus)()
 		stop := b.sync(gadgets, byStatus)
 		for _, name := range []string{"of-widget", "of-gadget"} {
@@ -114,8 +122,8 @@ func TestCopiesOfAnotherSync(t *testing.T) {
 		b.claim(gadgets, "Gadget", "a")
 		b.names(widgets, "a", `"of-widget"`)
 		b.names(gadgets, "a", `"of-gadget"`)
-		for range 2 {
-			before := b.writes()
+		before := b.writes()
+		for range 3 {
 			time.Sleep(time.Hour)
 			if b.copied("of-widget") == nil || b.copied("of-gadget") == nil {
 				t.Fatalf("copies: %v, %v", b.copied("of-widget"), b.copied("of-gadget"))
@@ -124,7 +132,8 @@ func TestCopiesOfAnotherSync(t *testing.T) {
 				t.Errorf("%d writes while nothing happened", n)
 			}
 			stop()
-			stop = b.sync(gadgets, byStatus) // to which all copies are new
+			hidden = !hidden
+			stop = b.sync(gadgets, byStatus) // to which all copies are new, and who the cluster is unknown
 			b.settle()
 		}
 		defer stop()

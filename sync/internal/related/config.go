@@ -3,6 +3,7 @@
 package related
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -132,6 +133,14 @@ type Pace interface {
 type Origin struct {
 	UID, Cluster types.UID
 	Name         cache.ObjectName
+}
+
+// since is o with the cluster that a copy of it records, if that may not be read now.
+func (o Origin) since(made Origin) Origin {
+	if made.UID == o.UID {
+		o.Cluster = cmp.Or(o.Cluster, made.Cluster)
+	}
+	return o
 }
 
 // sameSlot reports whether o was made from what is called from, in whatever incarnation.

@@ -85,6 +85,10 @@ func (m *mirror) existing(ctx context.Context, p *pair) (have *unstructured.Unst
 }
 
 func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *unstructured.Unstructured) error {
+	if have != nil {
+		made, _ := m.filter.Names.Origin(have)
+		p.from = p.from.since(made)
+	}
 	want := m.intent(p, original)
 	if have != nil {
 		m.share(want, have)
