@@ -33,36 +33,40 @@ type Contest struct {
 	Rivals string // who was seen to hold what the last write put right; empty if that is not known
 
 	wish  string    // that was written last
+	ready bool      // it was not yet: others' share of it was taken first
 	again int       // how often in a row something was written again
 	next  time.Time // before which the wish is not
 }
 
 // Renewed notes that wish was written, and that no others need have changed it.
 func (c *Contest) Renewed(wish string) {
-	if c.wish != wish {
+	if c.wish != wish || c.ready {
 		c.Wrote(wish)
 	}
 }
 
-// Took notes that wish was written to have for itself what others share of it. Once that is no
-// contest: who made an object that is taken over shares all of it.
+// Took notes that what others share of wish was taken from them. Once that is no contest: who made
+// an object that is taken over shares all of it. Nor is it before a wish is written for the first time.
 func (c *Contest) Took(wish string) {
-	if c.wish == wish && c.again == 0 && c.over() {
+	switch {
+	case c.wish != wish:
+		c.wish, c.ready = wish, true
+	case c.again == 0 && c.over():
 		c.next = time.Now() // and no more for a while
-		return
+	default:
+		c.Wrote(wish)
 	}
-	c.Wrote(wish)
 }
 
 // Wrote notes that wish was written. If it is the one of before, others have changed it.
 func (c *Contest) Wrote(wish string) {
 	if c.over() {
-		*c = Contest{wish: c.wish}
+		*c = Contest{wish: c.wish, ready: c.ready}
 	}
-	if c.wish == wish {
+	if c.wish == wish && !c.ready {
 		c.again = min(c.again+1, doublings)
 	}
-	if c.wish = wish; c.again > 0 {
+	if c.wish, c.ready = wish, false; c.again > 0 {
 		c.next = time.Now().Add(min(firstPause<<(c.again-1), lastPause))
 	}
 }
@@ -73,7 +77,7 @@ func (c *Contest) Await(wish string, turn time.Duration) {
 		*c = Contest{}
 	}
 	if turn > c.Pause(wish) {
-		c.wish, c.next = wish, time.Now().Add(turn)
+		c.wish, c.ready, c.next = wish, false, time.Now().Add(turn)
 	}
 }
 
@@ -82,7 +86,7 @@ func (c *Contest) Made(wish string) { *c = Contest{wish: wish} }
 
 // Pause is how long wish has to wait.
 func (c *Contest) Pause(wish string) time.Duration {
-	if c.wish != wish {
+	if c.wish != wish || c.ready {
 		return 0
 	}
 	return max(0, time.Until(c.next))

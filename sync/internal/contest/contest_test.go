@@ -64,6 +64,13 @@ func TestTook(t *testing.T) {
 			if c.Took("a"); c.Pause("a") != test.pause {
 				t.Errorf("%s: a pause of %v, want %v", name, c.Pause("a"), test.pause)
 			}
+			if c.Took("b"); c.Pause("b") > 0 {
+				t.Errorf("%s: what is taken for another wish has that wait for %v", name, c.Pause("b"))
+			}
+			again := c.again
+			if c.Wrote("b"); c.again != again {
+				t.Errorf("%s: what is written for the first time counts as the %dth time after %d", name, c.again, again)
+			}
 		}
 	})
 }
