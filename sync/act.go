@@ -220,6 +220,9 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 		}
 		r.drift.contest.Rivals = r.othersFields.detail
 		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
+		if p.heldByOthers == "" {
+			return errNoted
+		}
 		return again(err)
 	case passed(err):
 		return err
@@ -320,7 +323,7 @@ func (a *actor) refuseStatus(p *pair, began time.Time, answer error) error {
 // errAgain is a step that met a state other than it had seen: look again.
 var errAgain = fates.ErrAgain
 
-// errNoted is a step that was refused, which the ledger knows: what it says is seen at the
+// errNoted is a step that was refused, which the ledger or the record knows: what it says is seen at the
 // next look.
 var errNoted = fmt.Errorf("%w: refused", errAgain)
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/travel"
@@ -87,6 +88,31 @@ func TestContests(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An edit goes up at once beside a contest also where the target changes while its API server says who
+// holds what: that is news, and no write that met another state.
+func TestEditRacesInAContest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.meddles(`{"spec":{"color":"blue"}}`, func(u *unstructured.Unstructured) bool { return field(u, "spec", "color") == "red" })
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		time.Sleep(time.Minute)
+		var raced atomic.Bool
+		w.fakeTarget.Intercept(func(_ context.Context, _ fakecluster.Request, do func() error) error {
+			err := do()
+			if len(fates.Holders(err)) > 0 && !raced.Swap(true) {
+				w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status") //nolint:contextcheck // the world has one
+			}
+			return err
+		})
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Second)
+		if got := field(w.targetOf("a"), "spec", "size"); got != "large" || !raced.Load() {
+			t.Errorf("after a second the size is %v, raced: %t", got, raced.Load())
+		}
+	})
 }
 
 // A rival that takes the account of who owns what off a target, each time that it is written, is
