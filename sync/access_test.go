@@ -227,6 +227,84 @@ func TestP32AccessIsGivenBack(t *testing.T) {
 	})
 }
 
+// P32: access that fails after a restart is asked for until the copies of sources that have gone meanwhile
+// are taken back, on either side.
+func TestP32AccessToWhatIsLeft(t *testing.T) {
+	for side, related := range map[Side]Related{SourceSide: {Resource: secrets, From: SourceSide, Names: []string{"creds"}}, TargetSide: handedOut} {
+		t.Run(string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				d := &doorkeeper{open: map[string]bool{}, closed: map[string]error{}}
+				_, stop := b.admitted(d, related)
+				original, copied := b.source, func() bool { return b.getSecret(b.target, b.targetNS, "creds") != nil }
+				in := b.sourceNS
+				if side == TargetSide {
+					original, in, copied = b.target, b.targetNS, func() bool { return b.copied("creds") != nil }
+				}
+				b.secret(original, in, "creds", "cGFzcw==")
+				b.claim(widgets, "Widget", "a")
+				b.names(widgets, "a", `"creds"`)
+				if !copied() {
+					t.Fatal("no copy")
+				}
+				stop()
+				b.merge(b.source, b.sourceNS, "a", `{"metadata":{"finalizers":null}}`)
+				b.delete(b.source, b.sourceNS, "a")
+				b.delete(b.target, b.targetNS, "a")
+				d.set(b.sourceNS, errors.New("no answer"))
+				_, stop = b.admitted(d, related)
+				defer stop()
+				time.Sleep(time.Hour)
+				if n := d.asksIn(time.Hour); n < 6 || n > 60 {
+					t.Errorf("access was asked for %d times in an hour", n)
+				}
+				d.set(b.sourceNS, nil)
+				time.Sleep(11 * time.Minute)
+				if copied() {
+					t.Error("the copy of before the restart is left")
+				}
+				time.Sleep(2*namespaces.Idle + time.Minute)
+				if d.mu.Lock(); d.open[b.sourceNS] {
+					t.Error("access was not given back")
+				}
+				d.mu.Unlock()
+			})
+		})
+	}
+}
+
+// I19: access that was refused to a namespace which is mapped and holds nothing is asked for again rarely,
+// and not at all where no copy can be left, or a policy waits for a source.
+func TestI19AccessToNothing(t *testing.T) {
+	noParams := errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no params found for policy binding")
+	up := Related{Resource: secrets, From: SourceSide, Names: []string{"*"}}
+	for name, c := range map[string]struct {
+		related Related
+		refused error
+		most    int
+	}{
+		"copies would be on the target": {up, errors.New("no answer"), 0},
+		"a policy waits for a source":   {handedOut, noParams, 0},
+		"copies may be on the source":   {handedOut, errors.New("no answer"), 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				d := &doorkeeper{open: map[string]bool{}, closed: map[string]error{b.sourceNS: c.refused}}
+				s, stop := b.admitted(d, c.related)
+				defer stop()
+				time.Sleep(time.Hour)
+				if n := d.asksIn(time.Hour); n > c.most || n == 0 && c.most > 0 {
+					t.Errorf("access was asked for %d times in an hour", n)
+				}
+				if told := s.Status().Unreadable; len(told) > 0 {
+					t.Errorf("told: %v", told)
+				}
+			})
+		})
+	}
+}
+
 // P32: access that cannot be given back is ever more rarely tried to be, and what comes meanwhile has it.
 func TestP32AccessThatStays(t *testing.T) {
 	for why, err := range map[string]error{"no answer": errors.New("no answer"), "not admitted": forbidden(fakecluster.Request{}), "cannot be mended": fates.ErrTerminal} {
@@ -312,13 +390,19 @@ func TestP32AccessIsLost(t *testing.T) {
 }
 
 // P32: an admission policy refuses access until it knows the bound kind, half a minute after a bind: the
-// copies are there within ten seconds.
+// copies are there within ten seconds, however many other namespaces wait that hold nothing.
 func TestP32AccessOfANewKind(t *testing.T) {
 	for _, after := range []time.Duration{10 * time.Second, 21 * time.Second, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
 			d := &doorkeeper{open: map[string]bool{}, closed: map[string]error{}}
 			d.set(b.sourceNS, errors.New("the policy does not know the kind"))
+			for n := range 2 * fates.Few {
+				empty := fmt.Sprint("empty-", n)
+				d.set(empty, errors.New("the policy does not know the kind"))
+				b.namespace(b.source, empty)
+				b.table.Set(empty, "svc-"+empty)
+			}
 			_, stop := b.admitted(d, handedOut)
 			defer stop()
 			b.secret(b.target, b.targetNS, "creds", "cGFzcw==")

@@ -52,9 +52,10 @@ type Options struct {
 	// with wanted for a namespace in which bound objects are met, and without it minutes
 	// after the last of them and of the copies has gone; also for namespaces that the
 	// mapper knew before bound objects were met there. It reports whether
-	// related objects may be read there. After an error it is called again. Related
-	// objects of namespaces without access wait; all else goes on: see Status. Nil is
-	// access to all. The bound objects are watched everywhere.
+	// related objects may be read there. After an error it is called again, ever more
+	// rarely, while there are bound objects, or may be copies. Related objects of
+	// namespaces without access wait; all else goes on: see Status. Nil is access to all.
+	// The bound objects are watched everywhere.
 	RelatedAccess func(ctx context.Context, namespace string, wanted bool) (bool, error)
 
 	// Workers is the number of objects worked on at once. 0 means 32: the work

@@ -60,17 +60,16 @@ func (r *relatedResource) onTarget() *view.View {
 }
 
 // CopiesOf reports whether there are copies by this Sync, on either side, that belong
-// to a namespace of the source, and whether that is known.
+// to a namespace of the source, and whether that is known. Of one that is not mapped none can be
+// taken back.
 func (r *relatedResource) CopiesOf(namespace string) (some, known bool) {
+	target, mapped := targetName(r.mapper, cache.NewObjectName(namespace, ""), false)
 	if r.From == SourceSide {
-		target, ok := targetName(r.mapper, cache.NewObjectName(namespace, ""), false)
-		if namespace = target.Namespace; !ok {
-			return false, true
-		}
+		namespace = target.Namespace
 	}
 	p := r.copy.Part(namespace)
 	if p == nil || !p.Known() {
-		return false, false
+		return false, !mapped
 	}
 	return slices.ContainsFunc(p.Names(), func(name cache.ObjectName) bool {
 		o, _, _ := p.Get(name)

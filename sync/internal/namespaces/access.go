@@ -6,8 +6,9 @@
 // A Sync has a business with the related objects of a namespace only while that holds a
 // source, so that copies go with the last one. Credentials that may not read Secrets
 // everywhere are given access one namespace at a time, by a function of the embedding
-// program; it is asked for where a source is met, and given back minutes after the last
-// source and copy have gone, since a namespace that is emptied is often filled again.
+// program; it is asked for where a source is met, or copies of one may be left, and given back
+// minutes after the last source and copy have gone, since a namespace that is emptied is often
+// filled again.
 package namespaces
 
 import (
@@ -76,6 +77,12 @@ type state struct {
 
 // Idle is how long a namespace stays open that has neither bound objects nor copies.
 const Idle = 5 * time.Minute
+
+// What access is asked for.
+const (
+	forSources = "sources"
+	forCopies  = "copies" // of sources that have gone
+)
 
 const waitPause = 5 * time.Second // between looks at what is waited for
 
@@ -163,7 +170,7 @@ func (a *Access) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	switch {
 	case !used && s.leaving:
 		return a.leave(ctx, namespace)
-	case !a.Allowed(namespace), !used && !s.open && s.tried > 0:
+	case !a.Allowed(namespace):
 		a.forget(namespace)
 		return 0, nil
 	case !s.open:
@@ -212,8 +219,8 @@ func (a *Access) note(namespace string, change func(*state)) state {
 }
 
 // enter asks for access, also if it is lost, and ever more rarely as long as there is none.
-// A namespace without bound objects is not owed any. Rights that were just given may
-// take a moment, which is not told.
+// A namespace without bound objects is not owed any, so that it is not told; it is asked for there
+// while copies may be left. Rights that were just given may take a moment, which is not told either.
 func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.Duration, error) {
 	began := time.Now()
 	granted, err := a.Grant(ctx, namespace, true)
@@ -236,16 +243,21 @@ func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.
 		}
 	})
 	switch why := cmp.Or(err, lost); {
-	case !s.open && s.problem == "":
+	case !s.open && s.problem == "" && !(err != nil && a.mayHaveLeft(namespace, err)):
+		a.forget(namespace)
 		return 0, nil
 	case why == nil:
 		return 2 * watchstore.First, nil
 	default:
-		r := a.Refused.Refused(cache.NewObjectName("", namespace), refusal.Access, refusal.Asked{Began: began}, why)
+		wish := forCopies
+		if used {
+			wish = forSources
+		}
+		r := a.Refused.Refused(cache.NewObjectName("", namespace), refusal.Access, refusal.Asked{Wish: wish, Began: began}, why)
 		wait := r.Wait()
 		// An admission policy knows a kind half a minute after its CRD was made, which nothing tells of: where
 		// no more than a few namespaces wait for access, pauses grow with what has passed, and not by doubling.
-		if a.Refused.Count(refusal.Access) <= fates.Few {
+		if a.Refused.Count(refusal.Access, wish) <= fates.Few {
 			wait = max(min(wait, max(waitPause, time.Since(r.Since)/3)), fates.Asked(why))
 		}
 		return wait, nil
@@ -293,6 +305,15 @@ func (a *Access) copies(namespace string) (some, known bool) {
 		some, known = some || found, known && sure
 	}
 	return some, known
+}
+
+// mayHaveLeft reports whether copies may be left in a namespace without sources, to which access was
+// refused. An admission policy that looks there for sources, and finds none as this Sync does, says the
+// same until one comes.
+func (a *Access) mayHaveLeft(namespace string, refused error) bool {
+	copies, known := a.copies(namespace)
+	_, denial := fates.WhyDenied(refused)
+	return copies || !known && denial != fates.ParamsMissing
 }
 
 // unreadable is why related objects of a namespace are not read, and whether access may be lost.

@@ -302,12 +302,12 @@ func (l *Ledger) hurry(k key) {
 	l.refusals[k], l.kinds[now.Kind].members[k] = &now, &now
 }
 
-// Count is how many objects are refused.
-func (l *Ledger) Count(ask Ask) (n int) {
+// Count is how many objects are refused a wish.
+func (l *Ledger) Count(ask Ask, wish string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k := range l.refusals {
-		if k.ask == ask {
+	for k, r := range l.refusals {
+		if k.ask == ask && r.wish == wish {
 			n++
 		}
 	}

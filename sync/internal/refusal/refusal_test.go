@@ -153,7 +153,7 @@ func playRefusals(t *testing.T, reasons []error, ledgers int) {
 	}
 	left := 0
 	for _, l := range all {
-		left += l.Count(Spec)
+		left += l.Count(Spec, "wish")
 	}
 	if left != 1 || budget.crowds.Load() != 0 {
 		t.Errorf("%d are refused still, %d crowds", left, budget.crowds.Load())
@@ -175,7 +175,7 @@ func TestRecovered(t *testing.T) {
 		if first := l.First(func(*Refusal) bool { return true }); first == nil || first.Kind != l.Of(named(3), Access).Kind {
 			t.Errorf("the first refusal of access is %v", first)
 		}
-		if l.Forget(named(3)); l.Count(Access) != 0 {
+		if l.Forget(named(3)); l.Count(Access, "") != 0 {
 			t.Error("it is not forgotten")
 		}
 		for n := range 10 * fates.Few {
