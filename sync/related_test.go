@@ -506,6 +506,34 @@ func TestOriginalExchanged(t *testing.T) {
 	})
 }
 
+// A copy that a restore of its cluster from a backup has made an older one is written again, although the
+// original is what it was.
+func TestCopyGoesBack(t *testing.T) {
+	for side, spec := range map[Side]Related{SourceSide: {Resource: secrets, From: SourceSide, Names: []string{"creds"}}, TargetSide: handedOut} {
+		t.Run(string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				defer b.sync(widgets, spec)()
+				original, in, copies, at := b.source, b.sourceNS, b.fakeTarget, func() *unstructured.Unstructured { return b.getSecret(b.target, b.targetNS, "creds") }
+				if side == TargetSide {
+					original, in, copies, at = b.target, b.targetNS, b.fakeSource, func() *unstructured.Unstructured { return b.copied("creds") }
+				}
+				b.secret(original, in, "creds", "b2xk")
+				b.claim(widgets, "Widget", "a")
+				b.names(widgets, "a", `"creds"`)
+				backup := copies.Version()
+				b.mergeSecret(original, in, "creds", `{"data":{"password":"bmV3"}}`)
+				b.settle()
+				copies.Restore(backup)
+				time.Sleep(time.Minute)
+				if got := field(at(), "data", "password"); got != "bmV3" {
+					t.Errorf("password after the restore: %v", got)
+				}
+			})
+		})
+	}
+}
+
 // What all names select: of the CA that each cluster keeps in each namespace there is no
 // copy, and a name that is taken is told although no claim refers to it.
 func TestAllNames(t *testing.T) {

@@ -32,10 +32,11 @@ func (o *observer) observe(key cache.ObjectName, r *record) (*pair, bool) {
 	}
 	if copied != nil {
 		o.observeCopy(p, copied)
-		version = copied.GetResourceVersion()
 	}
 	unchanged := p.original != nil && r.original == p.original.GetResourceVersion()
-	current := (p.taken || watchstore.Newer(r.copy, version)) && !watchstore.Newer(version, r.copy)
+	// The watch has the last word once it has come as far as the write, also if the copy that it
+	// shows is older: the API server may have been restored from a backup.
+	current := p.taken && copied.GetResourceVersion() == r.copy || watchstore.Newer(r.copy, version)
 	p.settled = !r.stays && unchanged && current
 	p.stays = r.stays && unchanged && !p.taken
 	p.verified, p.shared, p.read = r.verified, r.shared, p.read || r.read
