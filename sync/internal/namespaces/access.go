@@ -243,7 +243,7 @@ func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.
 		}
 	})
 	switch why := cmp.Or(err, lost); {
-	case !s.open && s.problem == "" && !(err != nil && a.mayHaveLeft(namespace, err)):
+	case !s.open && s.problem == "" && (err == nil || !a.mayHaveLeft(namespace, err)):
 		a.forget(namespace)
 		return 0, nil
 	case why == nil:
