@@ -135,7 +135,7 @@ func ordered(objects map[cache.ObjectName]*unstructured.Unstructured) []*unstruc
 	return slices.SortedFunc(maps.Values(objects), func(a, b *unstructured.Unstructured) int { return strings.Compare(key(a).String(), key(b).String()) })
 }
 
-// inOrder is what is served, in order of the names.
+// inOrder are the resources that a cluster serves, in order of their names.
 func inOrder(c *Cluster) []*served {
 	return slices.SortedFunc(maps.Values(c.served), func(a, b *served) int { return strings.Compare(a.Resource.Resource, b.Resource.Resource) })
 }

@@ -32,8 +32,8 @@ const (
 	kept   = 24 * time.Hour
 )
 
-// Make makes a directory, which remove removes; a second call of remove does nothing. If this process ends before it calls that, the
-// next call of Make or Logs removes it, in any process.
+// Make makes a directory, which remove removes; a second call of remove does nothing. If this
+// process ends before it calls that, the next call of Make or Logs removes it, in any process.
 func Make(name string) (dir string, remove func() error, err error) {
 	sweep()
 	for {
