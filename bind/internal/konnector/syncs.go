@@ -176,7 +176,7 @@ func informersSynced(state klutchsync.Status, providerFails bool) v1alpha1.Condi
 func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1alpha1.Condition {
 	switch {
 	case state.Held > 0:
-		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(b, state.Held))
+		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(b, state))
 	case state.HeldCopies > 0:
 		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldCopiesMessage(b, state.HeldCopies))
 	case state.Orphans > 0:
@@ -187,9 +187,16 @@ func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1a
 	return v1alpha1.True(v1alpha1.ConditionDeletionsInSync)
 }
 
-func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
-	return fmt.Sprintf("%d deleted objects are kept in the Control Plane Cluster, since so many went at once: their annotation %s says why. If all are meant, run: %s",
-		held, klutchsync.MessageAnnotation, releaseCommand(b))
+// heldMessage says where to look: an object that has gone without its finalizer, which Orphans counts, has
+// no annotation that could say why.
+func heldMessage(b *v1alpha1.APIServiceBinding, state klutchsync.Status) string {
+	gone := ""
+	if state.Orphans > 0 {
+		gone = fmt.Sprintf("; %d have gone from here, and the konnector's log has their names", state.Orphans)
+	}
+	return fmt.Sprintf("%d deleted objects wait, since so many went at once: what was deleted here is kept in the Control Plane Cluster, what vanished there is not made anew. "+
+		"The ones that are here say why in their annotation %s: kubectl bind status %s lists them%s. If all are meant, run: %s",
+		state.Held, klutchsync.MessageAnnotation, b.Name, gone, releaseCommand(b))
 }
 
 func heldCopiesMessage(b *v1alpha1.APIServiceBinding, held int) string {

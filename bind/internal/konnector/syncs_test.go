@@ -15,19 +15,28 @@ import (
 func TestDeletionsInSync(t *testing.T) {
 	b := &v1alpha1.APIServiceBinding{}
 	b.Name = "widgets.example.org"
+	const here, gone, release = "in their annotation klutch.anynines.com/sync-message: kubectl bind status widgets.example.org lists them", "gone from here, and the konnector's log has their names", "run: kubectl -n klutch-bind annotate --overwrite apiservicebinding widgets.example.org klutch.anynines.com/release-deletion="
 	for name, test := range map[string]struct {
-		state          klutchsync.Status
-		reason, within string
+		state  klutchsync.Status
+		reason string
+		says   []string
+		not    string
 	}{
-		"in step":       {klutchsync.Status{Objects: 3}, "", ""},
-		"held":          {klutchsync.Status{Held: 2}, v1alpha1.ReasonDeletionsHeld, "annotate --overwrite apiservicebinding widgets.example.org"},
-		"orphans":       {klutchsync.Status{Orphans: 4}, "TargetOrphaned", "4 objects"},
-		"held, orphans": {klutchsync.Status{Held: 2, Orphans: 4}, v1alpha1.ReasonDeletionsHeld, "2 deleted objects"},
+		"in step":       {klutchsync.Status{Objects: 3}, "", nil, "objects"},
+		"held":          {klutchsync.Status{Held: 2}, v1alpha1.ReasonDeletionsHeld, []string{"2 deleted objects", "kept in the Control Plane Cluster", "not made anew", here, release}, gone},
+		"held copies":   {klutchsync.Status{HeldCopies: 2}, v1alpha1.ReasonDeletionsHeld, []string{"2 copies", release}, gone},
+		"orphans":       {klutchsync.Status{Orphans: 4}, "TargetOrphaned", []string{"4 objects", "log has their names"}, release},
+		"held, orphans": {klutchsync.Status{Held: 6, Orphans: 4}, v1alpha1.ReasonDeletionsHeld, []string{"6 deleted objects", here, "; 4 have " + gone, release}, "hand"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := deletionsInSync(b, test.state)
-			if c.Type != v1alpha1.ConditionDeletionsInSync || c.Reason != test.reason || !strings.Contains(c.Message, test.within) || (c.Message == "") != (test.within == "") {
+			if c.Type != v1alpha1.ConditionDeletionsInSync || c.Reason != test.reason || strings.Contains(c.Message, test.not) || (c.Message == "") != (test.says == nil) {
 				t.Errorf("condition = %+v", c)
+			}
+			for _, words := range test.says {
+				if !strings.Contains(c.Message, words) {
+					t.Errorf("%q does not say %q", c.Message, words)
+				}
 			}
 		})
 	}
