@@ -5,8 +5,10 @@
 package bind_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,8 +44,9 @@ func (w *world) setUp(t *testing.T) {
 
 // An App Cluster is lost and set up again from Git. Nothing is touched until the platform
 // says that the old cluster is gone, nor then until the owner of the binding agrees to what
-// is listed. Then what has a claim is that claim's within seconds, with its status and its
-// credentials; what has none stays, and so does all of another tenant.
+// kubectl bind recover lists. Then what has a claim is that claim's within seconds, with its
+// status and its credentials, and is written only where the claim asks for something else; what
+// has none stays, and so does all of another tenant.
 func TestP35LostAppCluster(t *testing.T) {
 	w := newWorld(t)
 	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
@@ -51,7 +54,7 @@ func TestP35LostAppCluster(t *testing.T) {
 	stop := w.run(t, bind.Options{Version: "v1.2.3"})
 	w.ready(t, widgets)
 	service := ""
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "c", "same"} {
 		w.app.apply(t, widget("team", name, map[string]any{"size": int64(5)}))
 		service = w.serveNamespace(t, "team", widgetRights)
 		eventually(t, func() error {
@@ -66,7 +69,11 @@ func TestP35LostAppCluster(t *testing.T) {
 		return err
 	})
 	stop()
-	before := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "a")
+	plugin := buildPlugin(t)
+	target := func(name string) *unstructured.Unstructured {
+		return get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+	}
+	before, same := target("a"), target("same")
 	neighbours := w.otherTenants(t, before)
 	lost := get[unstructured.Unstructured](t, w.app, namespacesGVR, "", metav1.NamespaceSystem).GetUID()
 
@@ -83,17 +90,20 @@ func TestP35LostAppCluster(t *testing.T) {
 	}
 
 	// The platform's word alone takes nothing up.
-	w.app.apply(t, widget("team", "a", map[string]any{"size": int64(7)}))
-	eventually(t, func() error {
-		a := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "a")
-		if m := a.GetAnnotations()[klutchsync.MessageAnnotation]; !strings.Contains(m, "another source cluster") {
-			return fmt.Errorf("message %q", m)
+	w.app.apply(t, widget("team", "a", map[string]any{"size": int64(7)}), widget("team", "same", map[string]any{"size": int64(5)}))
+	untouched := func(why string) {
+		t.Helper()
+		if from := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets).Annotations[v1alpha1.RecoverAnnotation]; from != "" {
+			t.Errorf("consent to %q is given %s", from, why)
 		}
-		return nil
-	})
-	if diff := cmp.Diff(before, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "a")); diff != "" {
-		t.Errorf("taken up without consent (-before +after):\n%s", diff)
+		for _, was := range []*unstructured.Unstructured{before, same} {
+			w.says(t, was.GetName(), string(klutchsync.ReasonConflict), "another source cluster")
+			if diff := cmp.Diff(was, target(was.GetName())); diff != "" {
+				t.Errorf("taken up %s (-before +after):\n%s", why, diff)
+			}
+		}
 	}
+	untouched("without consent")
 	eventually(t, func() error {
 		f, err := w.finding(t, "objects", widgets)
 		if err != nil {
@@ -104,15 +114,20 @@ func TestP35LostAppCluster(t *testing.T) {
 		}
 		return nil
 	})
-	left, err := bind.Leftovers(t.Context(), w.app.Config(), widgets)
 	want := []bind.Leftover{
 		{Cluster: lost, Namespace: "team", Name: "a", Claimed: true, Differences: []string{"spec.size: 5 → 7"}},
 		{Cluster: lost, Namespace: "team", Name: "b"},
 		{Cluster: lost, Namespace: "team", Name: "c"},
+		{Cluster: lost, Namespace: "team", Name: "same", Claimed: true},
 	}
-	if diff := cmp.Diff(want, left); diff != "" || err != nil {
-		t.Fatalf("leftovers (-want +got):\n%s%v", diff, err)
+	if diff := cmp.Diff(want, plugin.leftovers(t, w.app)); diff != "" {
+		t.Fatalf("leftovers (-want +got):\n%s", diff)
 	}
+	listed := []string{"spec.size: 5 → 7", "stays: it has no object here", fmt.Sprintf("Of App Cluster %s: 2 of 4 objects", lost)}
+	if err := plugin.on(t, w.app, "recover", widgets, "--dry-run")(0, listed...); err != nil {
+		t.Error(err)
+	}
+	untouched("by a list")
 
 	// With the consent all comes back within seconds, once the API server admits the rights of claims,
 	// which it does half a minute after the CRD was made.
@@ -120,11 +135,21 @@ func TestP35LostAppCluster(t *testing.T) {
 		_, err := find[unstructured.Unstructured](t, w.app, roleBindingsGVR, "team", claimsOfWidgets)
 		return err
 	})
-	if err := bind.Recover(t.Context(), w.app.Config(), widgets, lost); err != nil {
+	if err := plugin.on(t, w.app, "recover", widgets, "--yes")(0, append(listed, "takes up what App Cluster "+string(lost)+" had ordered")...); err != nil {
 		t.Fatal(err)
 	}
 	began = time.Now()
 	eventually(t, func() error { return w.recovered(t, service, before) })
+	eventually(t, func() error {
+		claim, now := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "same"), target("same")
+		if origin, _ := klutchsync.OriginOf(now); origin.UID != claim.GetUID() || claim.GetAnnotations()[klutchsync.MessageAnnotation] != "" {
+			return fmt.Errorf("it is of %+v, and its claim says %v", origin, claim.GetAnnotations())
+		}
+		if now.GetUID() != same.GetUID() || now.GetGeneration() != same.GetGeneration() {
+			t.Errorf("the spec of what is the same was written: generation %d, %d before", now.GetGeneration(), same.GetGeneration())
+		}
+		return nil
+	})
 	took := time.Since(began)
 	t.Logf("the status is back %s after the consent", took.Round(10*time.Millisecond))
 	if took > 15*time.Second {
@@ -144,8 +169,8 @@ func TestP35LostAppCluster(t *testing.T) {
 			t.Errorf("another tenant's (-before +after):\n%s", diff)
 		}
 	}
-	if left, err = bind.Leftovers(t.Context(), w.app.Config(), widgets); len(left) != 2 || err != nil {
-		t.Errorf("leftovers afterwards: %v, %v", left, err)
+	if diff := cmp.Diff(want[1:3], plugin.leftovers(t, w.app)); diff != "" {
+		t.Errorf("leftovers afterwards (-want +got):\n%s", diff)
 	}
 
 	// What has no claim stays, and is taken up once its claim is made, be it soon or when it is counted.
@@ -164,9 +189,22 @@ func TestP35LostAppCluster(t *testing.T) {
 		w.takenUp(t, service, "c")
 		w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, "")
 	})
-	if left, err = bind.Leftovers(t.Context(), w.app.Config(), widgets); slices.ContainsFunc(left, func(l bind.Leftover) bool { return l.Name != "c" }) || err != nil {
-		t.Errorf("leftovers in the end: %v, %v", left, err)
+	if left := plugin.leftovers(t, w.app); slices.ContainsFunc(left, func(l bind.Leftover) bool { return l.Name != "c" }) {
+		t.Errorf("leftovers in the end: %v", left)
 	}
+}
+
+// leftovers are what kubectl bind recover lists of widgets for programs.
+func (p plugin) leftovers(t *testing.T, s *side) (all []bind.Leftover) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), string(p), "recover", widgets, "-o", "json", "--kubeconfig", s.Kubeconfig()).Output()
+	if err == nil {
+		err = json.Unmarshal(out, &all)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return all
 }
 
 // takenUp makes the claim of a target that has none, and has that follow it.

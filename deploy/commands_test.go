@@ -37,7 +37,7 @@ import (
 
 // elsewhere are commands that need more than a cluster, and which test runs them.
 var elsewhere = map[string]string{
-	"kubectl bind recover": "cmd/kubectl-bind TestP35RecoverAsks",
+	"kubectl bind recover": "bind TestP35LostAppCluster",
 }
 
 const here = "deploy TestCommandsTwice"
@@ -58,7 +58,7 @@ var inline = map[string]string{
 	"kubectl bind services":                           "cmd/kubectl-bind TestServicesWithoutACluster",
 	"kubectl bind repair":                             "cmd/kubectl-bind TestRepair",
 	"kubectl bind rotate":                             "cmd/kubectl-bind TestP13Rotate",
-	"kubectl bind recover":                            "cmd/kubectl-bind TestP35RecoverAsks",
+	"kubectl bind recover":                            "bind TestP35LostAppCluster",
 	"kubectl bind doctor":                             "cmd/kubectl-bind TestDoctor",
 	"kubectl bind status NAME":                        "cmd/kubectl-bind TestManyNotInStep",
 	"kubectl bind offer":                              "cmd/kubectl-bind TestOffer",
