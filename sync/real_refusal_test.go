@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,12 +83,18 @@ func admission(resource string) schema.GroupVersionResource {
 // policy refuses what rule, in CEL, is not true of, for the objects of one namespace.
 func (w *refusing) policy(d dynamic.Interface, namespace, rule string) {
 	w.Helper()
+	w.admits(d, namespace, widgets.Group, fmt.Sprintf(`{"expression":%q,"message":"the policy says no"},{"expression":"object.metadata.name != 'probe'"}`, rule), widgets.Resource, widgets.Resource+"/status")
+	w.refuses(d, namespace)
+}
+
+// admits has an API server admit only what validations, in JSON, say of resources in one namespace.
+func (w *refusing) admits(d dynamic.Interface, namespace, group, validations string, resources ...string) {
+	w.Helper()
 	w.install(d, admission("validatingadmissionpolicies"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
-		"matchConstraints":{"resourceRules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}]},
-		"validations":[{"expression":%q,"message":"the policy says no"},{"expression":"object.metadata.name != 'probe'"}]}}`, w.name, rule))
+		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["%s"]}]},
+		"validations":[%s]}}`, w.name, group, strings.Join(resources, `","`), validations))
 	w.install(d, admission("validatingadmissionpolicybindings"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
 		"policyName":%q,"validationActions":["Deny"],"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}}}}}`, w.name, w.name, namespace))
-	w.refuses(d, namespace)
 }
 
 // refuses waits until an API server, which takes a while to know its policies and webhooks,
@@ -508,5 +516,116 @@ func TestRealCorrectionRefused(t *testing.T) {
 	w.noPolicy(w.target)
 	w.until("it is put right", func() bool {
 		return field(w.targetOf("a"), "spec", "size") == "small" && w.message("a") == ""
+	})
+}
+
+// A status that the App Cluster's API server refuses is told, and asked for ever more rarely; meanwhile
+// an edit travels, and once the reason is gone the status comes.
+func TestRealStatusRefused(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	w := &refusing{name: "status", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "status", targetNS: "svc-status"}}
+	install(t, w.source, w.sourceNS)
+	install(t, w.target, w.targetNS)
+	var asked *atomic.Int64
+	w.from, asked = requests(t, app.Config())
+	w.to, _ = requests(t, control.Config())
+	var told atomic.Value
+	defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(r) }}})()
+	w.policy(w.source, w.sourceNS, `!has(object.status) || !has(object.status.phase)`)
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+	w.until("the target has a status", func() bool { w.provide(); return field(w.targetOf("a"), "status", "phase") == "Ready" })
+	w.until("it is told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonStatus)+": ") })
+	if r, _ := told.Load().(Report); !strings.Contains(w.message("a"), "the policy says no") || r.Reason != ReasonStatus || r.Message != w.message("a") {
+		t.Errorf("message %q, reported %+v", w.message("a"), r)
+	}
+	before := asked.Load()
+	time.Sleep(15 * time.Second)
+	if n := asked.Load() - before; n > 10 {
+		t.Errorf("%d requests at the source in 15s", n)
+	}
+	w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+	w.until("the edit travels", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+	if got := w.get(w.source, w.sourceNS, "a").Object["status"]; got != nil || !strings.HasPrefix(w.message("a"), string(ReasonStatus)+": ") {
+		t.Errorf("status %v, message %q", got, w.message("a"))
+	}
+	w.noPolicy(w.source)
+	w.until("the status travels", func() bool {
+		return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" && w.message("a") == ""
+	})
+	if r, _ := told.Load().(Report); r.Reason != "" {
+		t.Errorf("reported %+v", r)
+	}
+}
+
+// A Secret that an API server refuses in words that quote it is told in others: on the claim, to the
+// embedding program and in the log.
+func TestRealSecretRefused(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	install(t, source)
+	install(t, target)
+	const password = "Y2FuYXJ5LXRoYXQtc2luZ3M="
+	each(t, map[string]Related{
+		"credential": {Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
+		"reference":  {Resource: secrets, From: SourceSide, References: []string{"spec.late"}},
+	}, func(t *testing.T, name string, related Related) {
+		t.Helper()
+		w := &refusing{name: name, world: &world{TB: t, source: source, target: target}}
+		w.from, w.to = w.cluster(app), w.cluster(control)
+		w.sourceNS, w.targetNS = w.fresh(source), w.fresh(target)
+		originals, there, copies, here := source, w.sourceNS, target, w.targetNS
+		if related.From == TargetSide {
+			originals, there, copies, here = target, w.targetNS, source, w.sourceNS
+		}
+		w.admits(copies, here, "", `{"expression":"false","messageExpression":"'it has the password ' + string(object.data.password)"}`, "secrets")
+		original := w.secret(originals, there, "creds", password)
+		probe := object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"probe"}}`)
+		probe.Object["data"] = original.Object["data"]
+		w.until("it is quoted", func() bool {
+			_, err := copies.Resource(secrets).Namespace(here).Create(w.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err != nil && strings.Contains(err.Error(), password)
+		})
+		var mu gosync.Mutex
+		var said strings.Builder
+		say := func(what ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintln(&said, what...)
+		}
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		s, err := New(w.from, w.to, widgets, Options{Mapper: table, Related: []Related{related}, Hooks: Hooks{
+			Reported: func(_ context.Context, r Report) { say(r) },
+			Refused:  func(_ context.Context, r Refusal) { say(r) },
+			Done:     func(_ context.Context, r Result) { say(r, r.Err) },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), funcr.New(func(_, args string) { say(args) }, funcr.Options{Verbosity: 5}))) // the most that the programs log
+		done := start(func() error { return s.Run(ctx) })
+		w.create(source, w.sourceNS, w.widget("a", `{"late":"creds"}`, ``))
+		w.until("it is told", func() bool { w.provide(); return strings.HasPrefix(w.message("a"), string(ReasonRelated)+": ") })
+		message := w.message("a")
+		w.until("it is reported", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Count(said.String(), message) > 1 // to the hook, and in the log
+		})
+		say(s.Status())
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		u, err := w.get(source, w.sourceNS, "a").MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		say(string(u))
+		if text := said.String(); strings.Contains(text, password) || strings.Contains(text, "canary") {
+			t.Errorf("the password stands in what is told:\n%s", text)
+		}
 	})
 }
