@@ -57,7 +57,7 @@ func (p *pass) lack(missing []string) {
 	switch {
 	case len(missing) > 0:
 		p.record.lacks = permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
-		p.again = p.record.lack.again(p.record.lacks)
+		p.lookAgain(p.record.lack.again(p.record.lacks))
 	case before != "":
 		p.syncs.Retry(p.key.String())
 	}
@@ -66,12 +66,10 @@ func (p *pass) lack(missing []string) {
 // keepsRights looks now and then whether the rights on the bound kind are still there,
 // before they are used. What runs goes on: API servers refuse requests without a right.
 func (p *pass) keepsRights(ctx context.Context) {
-	left := keptEvery - time.Since(p.record.reviewed)
-	if left > 0 && p.record.lacks == "" {
-		p.again = left
+	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && p.record.lacks == "" {
+		p.lookAgain(left)
 		return
 	}
-	p.again = keptEvery
 	p.review(ctx)
 }
 
@@ -80,11 +78,12 @@ func (p *pass) keepsRights(ctx context.Context) {
 func (p *pass) review(ctx context.Context) {
 	rules := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	missing, err := permission.Lacking(ctx, p.app.Calls, rules)
-	if err != nil {
-		p.again = retryEvery
-		return
+	if err == nil {
+		p.lack(missing)
 	}
-	p.lack(missing)
+	if err != nil || p.record.lacks == "" {
+		p.lookAgain(keptEvery)
+	}
 }
 
 // keptEvery is the pace of looks at rights that were there.
@@ -104,7 +103,7 @@ func (p *pass) findGrant(ctx context.Context, running bool) error {
 	}
 	if len(missing) == 0 {
 		p.grant = nil
-		p.again = time.Minute // until they are narrowed
+		p.lookAgain(time.Minute) // until they are narrowed
 	}
 	p.record.everywhere = len(missing) == 0
 	return nil

@@ -137,13 +137,6 @@ func (p *pass) lookForLegacy(ctx context.Context, services []string, selected []
 	return names, nil
 }
 
-// lookAgain has the next pass come no later than that.
-func (p *pass) lookAgain(wait time.Duration) {
-	if wait > 0 && (p.again == 0 || wait < p.again) {
-		p.again = wait
-	}
-}
-
 // openToLook takes the rights to look for copies of a legacy konnector of claims that may have been accepted, where it has served
 // objects and no rights were taken before, and returns these namespaces, and where it could.
 func (w *consentEnd) openToLook(ctx context.Context, granted []string) (served, opened []string, err error) {

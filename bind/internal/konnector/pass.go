@@ -55,8 +55,15 @@ type pass struct {
 	export   *v1alpha1.APIServiceExport
 	kept     []v1alpha1.AcceptablePermissionClaim // that are carried out, as far as rights are needed for them
 	grant    *permission.Grant                    // nil if the konnector has the rights of the claims everywhere, or needs none
-	again    time.Duration                        // until the next look at what no watch shows
+	again    time.Duration                        // until the next look at what no watch shows; see lookAgain
 	disabled bool                                 // the objects must not be synced
+}
+
+// lookAgain has the next pass come no later than that.
+func (p *pass) lookAgain(wait time.Duration) {
+	if wait > 0 && (p.again == 0 || wait < p.again) {
+		p.again = wait
+	}
 }
 
 // block records why the pass ends here, and has the Sync stopped: no object is changed or

@@ -120,3 +120,43 @@ func TestNamespacesUnlisted(t *testing.T) {
 		}
 	})
 }
+
+// TestSoonestLookWins: what is missing is looked at as soon as ever while a new schema waits for longer.
+func TestSoonestLookWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSchemaWorld(t)
+		rules := w.permitted()
+		rules.bound[metav1.NamespaceAll] = true
+		w.app.Serve(fakecluster.Resource{GroupVersionResource: authorizationv1.SchemeGroupVersion.WithResource("selfsubjectrulesreviews"), Kind: "SelfSubjectRulesReview", Cluster: true, Plain: true})
+		defer w.run()()
+		look := func() (again time.Duration) {
+			t.Helper()
+			w.verdict = newVerdict()
+			i := &installation{pass: w.pass()}
+			i.pass.export = w.export.DeepCopy()
+			for _, do := range []func(context.Context) (bool, error){i.readSchema, i.pass.checkRights, i.installSchema, i.pass.sync} {
+				if ok, err := do(t.Context()); err != nil {
+					t.Fatal(err)
+				} else if !ok {
+					break
+				}
+			}
+			return i.pass.again
+		}
+		w.publish(0)
+		look()
+		w.establish()
+		for fields := range 2 {
+			w.publish(fields)
+			look()
+		}
+		w.publish(2)
+		time.Sleep(keptEvery)
+		rules.role.Store(false)
+		again := look()
+		rights, change := w.verdict.found[v1alpha1.ConditionInformersSynced], w.verdict.found[v1alpha1.ConditionSchemaInSync]
+		if rights.Reason != v1alpha1.ReasonMissingRights || change.Reason != v1alpha1.ReasonSchemaChangeWaits || again != rightsEvery {
+			t.Errorf("%+v, %+v, and looked at again in %s", rights, change, again)
+		}
+	})
+}

@@ -114,7 +114,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		}
 		if err != nil {
 			i.pass.record.schemaRefused.count(change, err)
-			i.pass.again = i.untilNextSchema(time.Now(), change)
+			i.pass.lookAgain(i.untilNextSchema(time.Now(), change))
 			return i.stay()
 		}
 		i.live = next
@@ -273,7 +273,8 @@ func (i *installation) chooseSchema(ctx context.Context, change string) (held []
 	}
 	same, err := crd.SameSpec(i.live, i.wanted)
 	if wait := i.untilNextSchema(time.Now(), change); !same && err == nil && wait > 0 {
-		i.pass.again, paced = wait, true
+		i.pass.lookAgain(wait)
+		paced = true
 		i.wanted.Object["spec"] = i.live.Object["spec"]
 		i.pass.export = under(i.pass.export, here)
 	}

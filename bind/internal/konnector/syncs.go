@@ -247,7 +247,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if p.export.Spec.ClusterScopedIsolation == v1alpha1.IsolationPrefixed && p.session.heartbeat.snapshot().tenant == "" {
-		p.again = retryEvery
+		p.lookAgain(retryEvery)
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
@@ -261,7 +261,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	state, ok := p.syncs.State(name)
 	switch {
 	case ok && state.Err != nil:
-		p.again = p.record.lack.again(unreadObjects)
+		p.lookAgain(p.record.lack.again(unreadObjects))
 	case settled && p.record.lacks == "":
 		p.record.lack = lack{}
 	}
