@@ -104,13 +104,13 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
+	if !paced && (!same || i.unmarked()) {
 		next, err := i.update(ctx, i.live, i.wanted)
 		if err != nil && !i.isTold(ctx, change, err) {
 			return false, err
 		}
-		if !same {
-			i.pass.record.schemaChanged = time.Now() // one that is refused counts too
+		if !same || err != nil { // one that is refused counts too
+			i.pass.record.schemaChanged = time.Now()
 		}
 		if err != nil {
 			i.pass.record.schemaRefused.count(change, err)
@@ -155,6 +155,12 @@ func (i *installation) lacksReference(crd *unstructured.Unstructured) bool {
 	return wanted && !slices.ContainsFunc(crd.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return o.UID == i.pass.binding.UID || !toBinding(o) && o.Controller != nil && *o.Controller
 	})
+}
+
+// unmarked tells whether the CRD that is there does not say yet which binding it was made for.
+func (i *installation) unmarked() bool {
+	owner, ok := mark.Get(i.live)
+	return !ok || owner != mark.Of(i.pass.binding) || i.pass.key.Namespace != "" && i.lacksReference(i.live)
 }
 
 func toBinding(o metav1.OwnerReference) bool {
@@ -260,7 +266,7 @@ func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 // under. held: what the binding's owner has to consent to. paced: the CRD was changed a moment ago,
 // so that nothing is changed yet.
 func (i *installation) chooseSchema(ctx context.Context, change string) (held []crdcompat.Change, paced bool, err error) {
-	if same, err := crd.SameSpec(i.live, i.wanted); same || err != nil {
+	if same, err := crd.SameSpec(i.live, i.wanted); same && !i.unmarked() || err != nil {
 		return nil, false, err
 	}
 	here, err := crd.SpecOf(i.live)
@@ -272,7 +278,7 @@ func (i *installation) chooseSchema(ctx context.Context, change string) (held []
 		return nil, false, err
 	}
 	same, err := crd.SameSpec(i.live, i.wanted)
-	if wait := i.untilNextSchema(time.Now(), change); !same && err == nil && wait > 0 {
+	if wait := i.untilNextSchema(time.Now(), change); (!same || i.unmarked()) && err == nil && wait > 0 {
 		i.pass.lookAgain(wait)
 		paced = true
 		i.wanted.Object["spec"] = i.live.Object["spec"]

@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -133,6 +135,35 @@ func TestSchemaChangeRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMarkRefused: that a CRD cannot be marked as the binding's is told, and tried less and less, however often it is looked at.
+func TestMarkRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSchemaWorld(t)
+		w.publish(0)
+		if _, err := w.install(); err != nil {
+			t.Fatal(err)
+		}
+		w.establish()
+		asked := w.refuse("update", apierrors.NewForbidden(cluster.CRDs.GroupResource(), w.binding.Name, errors.New("a policy")))
+		w.binding.UID = "other"
+		for range 3 * time.Hour / keptEvery {
+			p, err := w.install()
+			if c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]; err != nil || !w.installed || c.Reason != v1alpha1.ReasonCustomResourceDefinitionUpdateFailed {
+				t.Fatalf("%t, %+v, %v", w.installed, c, err)
+			}
+			time.Sleep(keptEvery)
+		}
+		if n := asked.Load(); n < 18 || n > 24 {
+			t.Errorf("asked %d times in three hours", n)
+		}
+		w.app.Intercept(nil)
+		time.Sleep(10 * time.Minute)
+		if p, err := w.install(); err != nil || p.pass.verdict.found[v1alpha1.ConditionSchemaInSync].Status != metav1.ConditionTrue {
+			t.Errorf("once it is taken: %+v, %v", p.pass.verdict.found, err)
+		}
+	})
 }
 
 // TestSchemaRefused: a CRD that the App Cluster's API server does not take, for whatever reason, is
