@@ -42,22 +42,27 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if p.lack(missing); len(missing) == 0 {
+	if p.noteMissingRights(missing); len(missing) == 0 {
 		return true, nil
 	}
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.missingRights))
 	return false, nil
 }
 
-// lack takes note of the rights that are missing. Once none is, what was refused for want of
-// them is asked again at once.
-func (p *pass) lack(missing []string) {
-	before := p.record.lacks
-	p.record.reviewed, p.record.lacks = time.Now(), ""
+// noteMissingRights takes note of the rights that are missing. Once none is, what was refused for
+// want of them is asked again at once.
+func (p *pass) noteMissingRights(missing []string) {
+	r, before := p.record, p.record.missingRights
+	r.reviewed, r.missingRights = time.Now(), ""
+	if len(missing) > 0 {
+		r.missingRights = permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
+	}
+	if r.missingRights != before {
+		r.unpermitted, r.unread = trouble{}, trouble{}
+	}
 	switch {
-	case len(missing) > 0:
-		p.record.lacks = permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
-		p.lookAgain(p.record.lack.again(p.record.lacks))
+	case r.missingRights != "":
+		p.lookAgain(r.unpermitted.again())
 	case before != "":
 		p.syncs.Retry(p.key.String())
 	}
@@ -66,7 +71,7 @@ func (p *pass) lack(missing []string) {
 // keepsRights looks now and then whether the rights on the bound kind are still there,
 // before they are used. What runs goes on: API servers refuse requests without a right.
 func (p *pass) keepsRights(ctx context.Context) {
-	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && p.record.lacks == "" {
+	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && p.record.missingRights == "" {
 		p.lookAgain(left)
 		return
 	}
@@ -79,9 +84,9 @@ func (p *pass) review(ctx context.Context) {
 	rules := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	missing, err := permission.Lacking(ctx, p.app.Calls, rules)
 	if err == nil {
-		p.lack(missing)
+		p.noteMissingRights(missing)
 	}
-	if err != nil || p.record.lacks == "" {
+	if err != nil || p.record.missingRights == "" {
 		p.lookAgain(keptEvery)
 	}
 }
@@ -115,16 +120,10 @@ func (p *pass) keptClaims(ctx context.Context) ([]v1alpha1.AcceptablePermissionC
 	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.Keeps(c) }), err
 }
 
-// What bindings lack besides rights. Why it cannot be had may differ from one look to the next.
-const (
-	unreadObjects      = "objects"
-	unlistedNamespaces = "namespaces"
-)
-
 // namespacesReady says whether objects have service namespaces. That an API server does not let the
 // konnector list namespaces is heard of nowhere else.
-func namespacesReady(lack lack, namespaces *servicenamespace.Keeper) v1alpha1.Condition {
-	if lack.what == unlistedNamespaces && time.Since(lack.since) >= unknownGrace {
+func namespacesReady(unlisted trouble, namespaces *servicenamespace.Keeper) v1alpha1.Condition {
+	if unlisted.lasts() {
 		return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonInformerSyncTimeout,
 			"The namespaces of this cluster, or the APIServiceNamespaces of the tenant, cannot be listed; answers to claims are carried out once they can. The konnector's log says why.")
 	}

@@ -80,7 +80,7 @@ func (w *consentEnd) run(ctx context.Context) (string, error) {
 	services, known := w.pass.session.namespaces.Services()
 	if !known {
 		w.waits = true
-		w.pass.lookAgain(w.pass.record.lack.again(unlistedNamespaces))
+		w.pass.lookAgain(w.pass.record.unlisted.again())
 		return "", nil
 	}
 	granted, err := w.begin(ctx, id)

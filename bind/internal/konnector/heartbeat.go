@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// lookAgain is the pace at which a control plane that is away is looked for.
-	lookAgain = 3 * time.Second
+	// awayEvery is the pace at which a control plane that is away is looked for.
+	awayEvery = 3 * time.Second
 	// probeEvery is the pace of the one request between two heartbeats, and findTimeout is how
 	// long it may take: one that hangs is found within their sum.
 	probeEvery  = 15 * time.Second
@@ -95,7 +95,7 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	}
 	h.failures = 0
 	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
-		return lookAgain, nil
+		return awayEvery, nil
 	}
 	h.due = time.Now().Add(h.opts.HeartbeatInterval / 2)
 	return min(probeEvery, h.opts.HeartbeatInterval/2), nil
@@ -105,7 +105,7 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 // such tenant, is asked ever more rarely, up to the pace of heartbeats.
 func (h *heartbeat) afterFailure(err error) time.Duration {
 	h.failures++
-	return max(lookAgain, min(fates.Of(err).Pause(h.failures), h.opts.HeartbeatInterval/2))
+	return max(awayEvery, min(fates.Of(err).Pause(h.failures), h.opts.HeartbeatInterval/2))
 }
 
 // isWell reports whether nothing was wrong at the last look.
@@ -205,9 +205,9 @@ func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 		switch now := h.snapshot(); {
 		case !now.looked:
-			return lookAgain / 50, nil
+			return awayEvery / 50, nil
 		case !now.admitted || now.refused.Type != "":
-			return lookAgain, nil
+			return awayEvery, nil
 		}
 		again, err := fn(ctx, key)
 		if _, isAway := away("", err); !isAway {
@@ -220,7 +220,7 @@ func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 		}
 		if wells == h.wells.Load() || h.snapshot().away.Type != "" {
 			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
-			return lookAgain, nil // the condition of the connection says it
+			return awayEvery, nil // the condition of the connection says it
 		}
 		return again, err
 	}

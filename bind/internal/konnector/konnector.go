@@ -176,12 +176,12 @@ func (k *Konnector) objects(ctx context.Context, p *pass) (err error) {
 	}
 	now := time.Now()
 	news, again := l.News(now)
-	if p.record.lacks == "" && p.export != nil && slices.ContainsFunc(news, ofRights) {
+	if p.record.missingRights == "" && p.export != nil && slices.ContainsFunc(news, ofRights) {
 		p.review(ctx)
 	}
 	for _, n := range news {
 		n = withNamespace(p.session, n)
-		if p.record.lacks != "" {
+		if p.record.missingRights != "" {
 			n = withoutRights(n)
 		}
 		if n.Reason != "" {

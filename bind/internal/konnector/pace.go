@@ -37,19 +37,19 @@ const (
 	rightsRarely = 40 * time.Second
 )
 
-// A lack is what a binding needs and has not got, and since when. It says when to look again.
-type lack struct {
-	what  string
-	since time.Time
+// A trouble is what keeps a binding from what it needs, and lasts since then. Zero: there is none.
+type trouble struct{ since time.Time }
+
+// again is when to look at it again. The pause doubles with each minute that it lasts.
+func (t *trouble) again() time.Duration {
+	if t.since.IsZero() {
+		t.since = time.Now()
+	}
+	return min(rightsEvery<<min(time.Since(t.since)/time.Minute, 8), rightsRarely)
 }
 
-// again is when to look at it again. The pause doubles with each minute that the same is missing.
-func (l *lack) again(what string) time.Duration {
-	if l.what != what {
-		*l = lack{what, time.Now()}
-	}
-	return min(rightsEvery<<min(time.Since(l.since)/time.Minute, 8), rightsRarely)
-}
+// lasts reports whether people are to be told of it.
+func (t *trouble) lasts() bool { return !t.since.IsZero() && time.Since(t.since) >= unknownGrace }
 
 // mostRecorded bounds how many refusals of what a provider does have an audit record
 // of their own.

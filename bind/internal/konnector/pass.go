@@ -107,8 +107,10 @@ type bindingRecord struct {
 	stop          stop
 	legacy        legacyCopies
 	reviewed      time.Time // when its rights were last looked at while it ran
-	lacks         string    // what it lacks of them, in words
-	lack          lack      // why it was looked at before its time, these rights or another trouble
+	missingRights string    // in words; empty if none is
+	unpermitted   trouble   // rights are missing
+	unread        trouble   // objects cannot be read
+	unlisted      trouble   // namespaces cannot be listed
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
 	stoppedFor    string    // id of the consent for which what makes copies was last stopped

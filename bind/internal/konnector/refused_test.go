@@ -126,7 +126,7 @@ func TestNamespacesWhileAway(t *testing.T) {
 			t.Errorf("%+v, %+v", c, w.namespaces.Ready())
 		}
 		w.controlPlane.Intercept(nil)
-		time.Sleep(2 * lookAgain)
+		time.Sleep(2 * awayEvery)
 		synctest.Wait()
 		if _, err := w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant").Get(t.Context(), "team", metav1.GetOptions{}); err != nil {
 			t.Error(err)

@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -91,34 +93,47 @@ func TestLackIsPaced(t *testing.T) {
 }
 
 // TestNamespacesUnlisted: that namespaces cannot be listed is told on the binding once that takes long,
-// and looked at ever more rarely.
+// and looked at ever more rarely, also where objects cannot be read either.
 func TestNamespacesUnlisted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newClaimWorld(t) // whose informers do not run
-		w.answer(v1alpha1.ClaimAccepted)
-		if c, said := w.verdict.found[v1alpha1.ConditionNamespacesReady]; said {
-			t.Errorf("at first %+v", c)
-		}
-		looks := 0
-		for end := time.Now().Add(time.Hour); time.Now().Before(end); looks++ {
-			w.verdict = newVerdict()
-			p := w.pass()
-			if _, err := p.sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(max(p.again, time.Millisecond))
-		}
-		if c := w.verdict.found[v1alpha1.ConditionNamespacesReady]; looks > 180 || c.Reason != v1alpha1.ReasonInformerSyncTimeout {
-			t.Errorf("after %d looks %+v", looks, c)
-		}
-		w.verdict.apply(&w.binding.Status, w.binding.Generation)
-		defer w.run()()
-		w.look()
-		w.look()
-		if c := w.verdict.found[v1alpha1.ConditionNamespacesReady]; c.Status != metav1.ConditionTrue {
-			t.Errorf("once they are listed %+v", c)
-		}
-	})
+	for _, unread := range []bool{false, true} {
+		t.Run(fmt.Sprintf("objects unread %t", unread), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t) // whose informers do not run
+				if unread {
+					w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+						if r.Resource == w.widgetsResource() {
+							return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
+						}
+						return do()
+					})
+					defer w.start(w.konnector.syncs.Run)()
+				}
+				w.answer(v1alpha1.ClaimAccepted)
+				if c, said := w.verdict.found[v1alpha1.ConditionNamespacesReady]; said {
+					t.Errorf("at first %+v", c)
+				}
+				looks := 0
+				for end := time.Now().Add(time.Hour); time.Now().Before(end); looks++ {
+					w.verdict = newVerdict()
+					p := w.pass()
+					if _, err := p.sync(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(max(p.again, time.Millisecond))
+				}
+				if c := w.verdict.found[v1alpha1.ConditionNamespacesReady]; looks > 180 || c.Reason != v1alpha1.ReasonInformerSyncTimeout {
+					t.Errorf("after %d looks %+v", looks, c)
+				}
+				w.verdict.apply(&w.binding.Status, w.binding.Generation)
+				defer w.start(group.Informer(w.session.namespaces.Asked), group.Informer(w.konnector.app.namespaces))()
+				w.look()
+				w.look()
+				if c := w.verdict.found[v1alpha1.ConditionNamespacesReady]; c.Status != metav1.ConditionTrue {
+					t.Errorf("once they are listed %+v", c)
+				}
+			})
+		})
+	}
 }
 
 // TestSoonestLookWins: what is missing is looked at as soon as ever while a new schema waits for longer.

@@ -259,20 +259,20 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.syncs.State(name)
-	switch {
-	case ok && state.Err != nil:
-		p.lookAgain(p.record.lack.again(unreadObjects))
-	case settled && p.record.lacks == "":
-		p.record.lack = lack{}
+	if ok && state.Err != nil {
+		p.lookAgain(p.record.unread.again())
+	} else {
+		p.record.unread = trouble{}
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	if settled { // else ClaimsInSync would say that the claims were looked at
+		p.record.unlisted = trouble{}
 		p.tellCopies(ctx, state, selected)
 		p.relatedWait(state.Unreadable)
 	}
-	if p.record.lacks != "" {
-		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
+	if p.record.missingRights != "" {
+		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.missingRights))
 	}
-	p.mention(namespacesReady(p.record.lack, p.session.namespaces))
+	p.mention(namespacesReady(p.record.unlisted, p.session.namespaces))
 	return true, p.deletions(ctx, state)
 }
