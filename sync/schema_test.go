@@ -103,3 +103,68 @@ func TestStatusSubresourceGoes(t *testing.T) {
 		})
 	}
 }
+
+// I8: a restart writes nothing where API servers take a map as a whole, as they do a reference to a
+// Secret: managed fields look then as if nothing of it were ours.
+func TestAtomicMapOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		types, err := fakecluster.Types(`
+    - name: spec
+      type:
+        map:
+          fields:
+          - name: ref
+            type: {namedType: __untyped_atomic_}
+          elementType: {namedType: __untyped_deduced_}
+`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newFake(t)
+		w.serves(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Types: types, Atomic: []string{"ref"}, Schema: fakecluster.Schema{"spec": {"size", "ref"}}})
+		stop := w.run(Options{})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","ref":{"name":"creds","key":"password"}}`, ``))
+		w.until("target exists", func() bool { return field(w.targetOf("a"), "spec", "ref", "key") == "password" })
+		time.Sleep(time.Minute)
+		stop()
+		for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
+			c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Resource == widgets && r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" {
+					t.Errorf("a restart sends: %s %s", r.Verb, r.Object)
+				}
+				return do()
+			})
+		}
+		defer w.run(Options{})()
+		time.Sleep(time.Hour)
+	})
+}
+
+// A user's own field that is called like one of Crossplane's travels; of a kind that Crossplane serves
+// it stays where it is.
+func TestFieldsNamedLikeCrossplanes(t *testing.T) {
+	for name, fields := range map[string][]string{"own": {"size", "resourceRef"}, "Crossplane's": {"size", "resourceRef", "compositionRef"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.serves(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: fakecluster.Schema{"spec": fields}})
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","resourceRef":{"name":"b"}}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				time.Sleep(time.Minute)
+				if got := field(w.targetOf("a"), "spec", "resourceRef", "name"); (got == "b") != (name == "own") || w.message("a") != "" {
+					t.Errorf("the target has the reference to %v, message %q", got, w.message("a"))
+				}
+			})
+		})
+	}
+}
+
+// serves has both clusters serve another shape of widgets, with documents.
+func (w *world) serves(r fakecluster.Resource) {
+	for c, end := range map[*fakecluster.Cluster]*Cluster{w.fakeSource: w.from, w.fakeTarget: w.to} {
+		c.Withdraw(widgets)
+		c.Serve(r)
+		end.ReadSchemas(c.View(nil).Schemas())
+	}
+}

@@ -46,13 +46,16 @@ func (s Schema) prune(o *unstructured.Unstructured) (dropped bool) {
 }
 
 // properties are those of the resource in its OpenAPI document.
-func (s Schema) properties() map[string]any {
+func (r Resource) properties() map[string]any {
 	open := map[string]any{"x-kubernetes-preserve-unknown-fields": true}
 	out := map[string]any{"apiVersion": map[string]any{"type": "string"}, "kind": map[string]any{"type": "string"}, "metadata": open}
-	for top, known := range s {
+	for top, known := range r.Schema {
 		fields := map[string]any{}
 		for _, name := range known {
 			fields[name] = open
+			if top == "spec" && slices.Contains(r.Atomic, name) {
+				fields[name] = map[string]any{"x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-map-type": "atomic"}
+			}
 		}
 		out[top] = map[string]any{"type": "object", "properties": fields}
 	}
@@ -262,7 +265,7 @@ func published(all []*served) map[string]document {
 		if !s.document().Plain {
 			out[at].paths[path+"/{name}/status"] = map[string]any{}
 		}
-		out[at].schemas[s.Kind] = map[string]any{"properties": s.document().Schema.properties(), "x-kubernetes-group-version-kind": []any{kind}}
+		out[at].schemas[s.Kind] = map[string]any{"properties": s.document().properties(), "x-kubernetes-group-version-kind": []any{kind}}
 	}
 	return out
 }

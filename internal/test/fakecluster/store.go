@@ -32,6 +32,7 @@ type Resource struct {
 	Mutate  func(*unstructured.Unstructured)       // changes what is stored, as admission webhooks do; nil changes nothing
 	Schema  Schema                                 // what fields there are; nil for any
 	Types   managedfields.TypeConverter            // tells which lists are owned item by item; nil takes each but the finalizers as a whole
+	Atomic  []string                               // the fields of the spec that Types take as a whole although they are maps, for the document
 }
 
 // A Request is what a client asked for.
