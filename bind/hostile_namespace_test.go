@@ -282,16 +282,22 @@ func installOptions(resource string, access []byte, dryRun bind.DryRun) bind.Ins
 // install binds as kubectl bind does, with a backend that grants all.
 func (w *world) install(t *testing.T, access []byte, change ...func(*bind.InstallOptions)) {
 	t.Helper()
-	requests := w.controlPlane.dyn.Resource(v1alpha1.Resource("apiserviceexportrequests")).Namespace(tenant)
-	done := make(chan error, 1)
 	opts := installOptions("widgets", access, "")
 	for _, c := range change {
 		c(&opts)
 	}
-	go func() {
+	w.granted(t, func() error {
 		_, err := bind.Install(t.Context(), w.app.Config(), opts)
-		done <- err
-	}()
+		return err
+	})
+}
+
+// granted grants all that install asks the tenant for, until it ends.
+func (w *world) granted(t *testing.T, install func() error) {
+	t.Helper()
+	requests := w.controlPlane.dyn.Resource(v1alpha1.Resource("apiserviceexportrequests")).Namespace(tenant)
+	done := make(chan error, 1)
+	go func() { done <- install() }()
 	eventually(t, func() error {
 		list, err := requests.List(t.Context(), metav1.ListOptions{})
 		if err != nil {

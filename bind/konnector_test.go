@@ -693,7 +693,8 @@ func (s *story) heldElsewhere(t *testing.T) {
 }
 
 // controlPlaneReplaced: a konnector that starts finds a tenant other than the one that
-// the Secret was bound to. What it does not find there is not gone.
+// the Secret was bound to. What it does not find there is not gone. When the former one is back, all goes on
+// and nothing has changed; one that runs meets another one, and the owner takes its mark off the Secret.
 func (s *story) controlPlaneReplaced(t *testing.T) {
 	const pinned = "klutch.anynines.com/tenant-uid"
 	name := cache.NewObjectName(v1alpha1.Namespace, s.secret)
@@ -712,6 +713,7 @@ func (s *story) controlPlaneReplaced(t *testing.T) {
 		_, err := find[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, s.service, "doomed")
 		return err
 	})
+	credential := get[unstructured.Unstructured](t, s.app, secretsGVR, "team", "one-creds")
 	s.stop()
 	repin("another")
 	for _, o := range []struct {
@@ -728,13 +730,19 @@ func (s *story) controlPlaneReplaced(t *testing.T) {
 	s.condition(t, widgets, v1alpha1.ConditionHeartbeating, v1alpha1.ReasonControlPlaneReplaced)
 	<-time.After(5 * time.Second) // in which it would have beaten and synced
 	get[unstructured.Unstructured](t, s.app, widgetsGVR, "team", "doomed")
-	get[unstructured.Unstructured](t, s.app, secretsGVR, "team", "one-creds")
 	if now := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime; !now.Equal(beat) {
 		t.Error("a heartbeat was written")
 	}
-	repin(nil)
+	repin(uid)
 	s.ready(t, widgets)
 	eventually(t, func() error { return goneFrom(t, s.app, widgetsGVR, "team", "doomed") })
+	if diff := cmp.Diff(credential, get[unstructured.Unstructured](t, s.app, secretsGVR, "team", "one-creds")); diff != "" {
+		t.Errorf("the credential (-before +after):\n%s", diff)
+	}
+	repin("another")
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, uid, "another")
+	repin(nil)
+	s.ready(t, widgets)
 	eventually(t, func() error {
 		if got := pin(); got != uid {
 			return fmt.Errorf("the Secret is bound to tenant %q", got)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -378,15 +377,7 @@ func lostWithTenant(t *testing.T, seen bool) {
 	if !seen {
 		stop()
 	}
-	for _, namespace := range []string{service, tenant} {
-		w.controlPlane.delete(t, namespacesGVR, "", namespace)
-		eventually(t, func() error {
-			if _, err := find[unstructured.Unstructured](t, w.controlPlane, namespacesGVR, "", namespace); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("namespace %s is there: %w", namespace, err)
-			}
-			return nil
-		})
-	}
+	w.removeTenant(t, service)
 	if seen {
 		eventually(t, func() error {
 			b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
