@@ -109,7 +109,7 @@ func (c *Client) Discover(ctx context.Context) (*v1alpha1.BindingProvider, error
 
 // schemeError knows a server that answers an https client in http.
 func (c *Client) schemeError(err error) error {
-	if !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+	if !errors.Is(err, http.ErrSchemeMismatch) {
 		return err
 	}
 	return fmt.Errorf("%s speaks http, which counts on this machine alone: %w", c.url.Host, ErrScheme)

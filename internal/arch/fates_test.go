@@ -68,21 +68,19 @@ var makeErrors = map[string]string{
 }
 
 // codesOfOthers has the files that look at codes, reasons and errors which are none of an API
-// server, or decide nothing by them.
+// server, or decide nothing by them, and why internal/fates cannot be asked there.
 var codesOfOthers = map[string]string{
-	"bind/client.go":                        "the handshake of a backend",
-	"bind/install.go":                       "why a container waits",
-	"bind/internal/crd/names.go":            "an answer of discovery that is complete but for API servers behind that one",
-	"auth/grant.go":                         "the token endpoint of a backend",
-	"auth/keys.go":                          "an issuer",
-	"auth/provider.go":                      "an issuer",
-	"klutch/conformance/browser.go":         "the pages of a backend",
-	"klutch/conformance/discovery.go":       "the same",
-	"klutch/conformance/machine.go":         "the same",
-	"klutch/conformance/refusal.go":         "the same",
-	"export/internal/handshake/offering.go": "what the backend is about to answer itself",
-	"export/internal/handshake/render.go":   "the same",
-	"internal/kubeconfig/answer.go":         "answers pass through, whatever they say: it bounds their sizes",
+	"bind/client.go":                  "a backend serves the discovery document; of an error for the way there it takes the query off",
+	"bind/install.go":                 "the kubelet's word for why a container waits, in the status of a pod that an API server has given",
+	"bind/internal/crd/names.go":      "client-go's error for a list that is whole but for API servers behind that one: no answer of one, so that the table has no kind for it",
+	"auth/grant.go":                   "a backend serves the token endpoint, and package auth imports nothing of Kubernetes, as the table does",
+	"auth/keys.go":                    "the same, of an issuer",
+	"auth/provider.go":                "the same, of an issuer",
+	"klutch/conformance/browser.go":   "the pages of a backend, whose very codes are tested",
+	"klutch/conformance/discovery.go": "the same",
+	"klutch/conformance/machine.go":   "the same",
+	"klutch/conformance/refusal.go":   "the same",
+	"internal/kubeconfig/answer.go":   "answers pass through, whatever they say, before a client makes errors of them: it bounds their sizes",
 }
 
 var (
@@ -99,11 +97,11 @@ func readsCodes(source string) []string {
 	return codeOfAnswer.FindAllString(succeeded.ReplaceAllString(askedFates.ReplaceAllString(source, ""), ""), -1)
 }
 
-// notOfAPIServers has the files that read texts of errors that are no answer of an API server.
+// notOfAPIServers has the files that read texts of errors that are no answer of an API server, and
+// why by the text.
 var notOfAPIServers = map[string]string{
-	"bind/client.go":             "net/http's error for a server that speaks http",
-	"cmd/kubectl-bind/exit.go":   "errors of client-go and package net for the way to a server, and our own",
-	"cmd/kubectl-bind/plugin.go": "cobra's error for an unknown command",
+	"cmd/kubectl-bind/exit.go":   "hints for people, by errors of client-go for a kubeconfig, which have no type, and for the way to a server, of which the table says less",
+	"cmd/kubectl-bind/plugin.go": "cobra's error for an unknown command has no type",
 }
 
 var textOfError = regexp.MustCompile(`(?:strings\.(?:Contains|HasPrefix|HasSuffix|EqualFold|Index|Cut|CutPrefix|CutSuffix)|\.(?:MatchString|FindString\w*))\([^\n]*\.Error\(\)|\.Error\(\) [!=]= ` +

@@ -152,7 +152,7 @@ func few(names []string) []string {
 func (o *offering) answer() *auth.Error {
 	p := o.problem()
 	code := "access_denied"
-	if p.Status != http.StatusForbidden {
+	if len(o.Refused) == 0 {
 		code = "invalid_scope"
 	}
 	description := p.What + " " + strings.Join(p.Items, ", ")

@@ -197,7 +197,7 @@ func (h *renderer) refuseJSON(w http.ResponseWriter, r *http.Request, err error)
 	if refused.Authenticate != "" {
 		w.Header().Set("WWW-Authenticate", refused.Authenticate)
 	}
-	if refused.Status == http.StatusServiceUnavailable {
+	if refused.Code == CodeUnavailable {
 		w.Header().Set("Retry-After", "10")
 	}
 	writeJSON(w, cmp.Or(refused.Status, http.StatusBadRequest), refused)
