@@ -21,7 +21,6 @@ import (
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
-	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -120,12 +119,8 @@ func untaken(ctx context.Context, err error) v1alpha1.Condition {
 	if fates.Of(err).Word() == fates.Refuses {
 		severity = v1alpha1.SeverityError
 	}
-	return outdated(severity, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed,
-		fmt.Sprintf("the platform's API server %s it: %s", fates.Of(err).Word(), text.Clip(fates.Stable(err), longestReason)))
+	return outdated(severity, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, tenant.Against("it", err))
 }
-
-// longestReason keeps what API servers say from filling conditions, in bytes.
-const longestReason = 1024
 
 func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
 	return v1alpha1.False(v1alpha1.ConditionProviderInSync, severity, reason, message)

@@ -19,7 +19,6 @@ import (
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
-	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -242,8 +241,7 @@ func (r *Requests) publish(ctx context.Context, export *v1alpha1.APIServiceExpor
 		return nil
 	}
 	if fates.IsTold(ctx, err) {
-		refused := tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, fmt.Sprintf("the platform's API server %s the APIServiceExport %s: %s",
-			fates.Of(err).Word(), export.Name, text.Clip(fates.Stable(err), longestReason)))
+		refused := tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, tenant.Against("the APIServiceExport "+export.Name, err))
 		if !fates.IsRefused(err) {
 			refused.Lasts = err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,11 @@ type Clients struct {
 func (c Clients) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {
 	_, err := c.patchFinalizers(ctx, gvr, o, finalizers)
 	return err
+}
+
+// removeFinalizer removes one from an object that is still as it was seen.
+func (c Clients) removeFinalizer(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizer string) error {
+	return c.setFinalizers(ctx, gvr, o, slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer }))
 }
 
 // patchFinalizers is setFinalizers, and returns the version of the object then; none if it is gone.

@@ -4,6 +4,10 @@ package tenant
 
 import (
 	"errors"
+	"fmt"
+
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
 )
 
 // Errors of a namespace or object that a tenant cannot have.
@@ -30,6 +34,14 @@ func Refuse(reason, message string) *RefusalError {
 // RefuseForNow is refuse where what is missing may still come.
 func RefuseForNow(reason, message string) *RefusalError {
 	return &RefusalError{Reason: reason, Message: message, Temporary: true}
+}
+
+// longestReason keeps what API servers say from filling conditions, in bytes.
+const longestReason = 1024
+
+// Against says to a tenant what the platform's API server has against something.
+func Against(what string, err error) string {
+	return fmt.Sprintf("the platform's API server %s %s: %s", fates.Of(err).Word(), what, text.Clip(fates.Stable(err), longestReason))
 }
 
 func (r *RefusalError) Error() string { return r.Message }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
-	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -50,8 +49,7 @@ type look struct {
 // deletion policy says (Delete: with all that is in them; Orphan: they stay), and last the
 // tenant namespace. Without a policy it waits until the App Cluster has deleted all its objects.
 func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
-	i := slices.Index(binding.Finalizers, v1alpha1.TenantFinalizer)
-	if i < 0 {
+	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
 		return 0, nil
 	}
 	if left := r.resting(binding); left > 0 {
@@ -71,7 +69,7 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 		}
 	}
 	r.looks.Delete(binding.UID)
-	return 0, r.setFinalizers(ctx, ClusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+	return 0, r.removeFinalizer(ctx, ClusterBindingResource, binding, v1alpha1.TenantFinalizer)
 }
 
 // resting is how long a tenant is left alone that waits for its App Cluster: each look is a
@@ -111,7 +109,7 @@ func (r *removals) note(ctx context.Context, binding *v1alpha1.ClusterBinding, e
 	if !fates.IsTold(ctx, err) {
 		return nil
 	}
-	return &waiting{reasonRefused, fmt.Sprintf("the platform's API server %s a step of it: %s", fates.Of(err).Word(), text.Clip(fates.Stable(err), longestReason))}
+	return &waiting{reasonRefused, Against("a step of it", err)}
 }
 
 // removalPace is how soon to look again: seldom where nothing happens for long, since

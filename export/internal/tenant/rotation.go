@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,12 +28,7 @@ func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, er
 	if n.kept != nil || err != nil {
 		return n.kept, err
 	}
-	token, err := c.lasting(ctx, n.anchor)
-	if err != nil {
-		return nil, err
-	}
-	n.Token = token.Token
-	return n.Write()
+	return n.with(c.lasting(ctx, n.anchor))
 }
 
 // Short returns a kubeconfig for the legacy CLI, with a token that ends in minutes, since browsers
@@ -43,12 +39,7 @@ func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	token, err := c.token(ctx, n.anchor, MinTokenTTL)
-	if err != nil {
-		return nil, err
-	}
-	n.Token = token.Token
-	return n.Write()
+	return n.with(c.token(ctx, n.anchor, MinTokenTTL))
 }
 
 // A successor is the next kubeconfig of a tenant, without its token.
@@ -57,6 +48,15 @@ type successor struct {
 
 	anchor *corev1.Secret // that its token is to be bound to
 	kept   []byte         // the kubeconfig of the kept Secret, if its token is bound to this anchor; else nil
+}
+
+// with writes it with its token.
+func (n successor) with(token *authenticationv1.TokenRequestStatus, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	n.Token = token.Token
+	return n.Write()
 }
 
 // next prepares a tenant's next kubeconfig. choose returns the anchor and may replace it, which ends

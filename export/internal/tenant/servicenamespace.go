@@ -23,14 +23,11 @@ import (
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
-	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const (
-	namespaceRetry = 15 * time.Second // where no event tells
-)
+const namespaceRetry = 15 * time.Second // where no event tells
 
 // Reasons of Ready on an APIServiceNamespace.
 const (
@@ -40,9 +37,6 @@ const (
 	reasonTerminating = "Terminating"
 	reasonRefused     = "Refused" // by an API server
 )
-
-// longestReason keeps what API servers say from filling conditions, in bytes.
-const longestReason = 1024
 
 // serviceNamespaces mirror namespaces of App Clusters.
 type serviceNamespaces struct {
@@ -84,11 +78,8 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
 	again, err := n.provide(ctx, name, asked)
-	if condition, ok := blocked(err); ok {
-		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
-	}
 	if err != nil {
-		return 0, errors.Join(err, n.tellUntaken(ctx, asked, err))
+		return n.tell(ctx, asked, err)
 	}
 	if err := n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name); err != nil {
 		return 0, err
@@ -116,8 +107,8 @@ func (n *serviceNamespaces) addFinalizer(ctx context.Context, asked *v1alpha1.AP
 
 // removeMarks removes the marks that earlier versions put on foreign namespaces.
 func (n *serviceNamespaces) removeMarks(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
-	if i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer); i >= 0 {
-		return n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
+	if slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
+		return n.removeFinalizer(ctx, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	ours := func(c v1alpha1.Condition) bool { return c.Reason == ReasonNotATenant }
 	if !slices.ContainsFunc(asked.Status.Conditions, ours) {
@@ -325,8 +316,7 @@ func noteOn(ns *metav1.ObjectMeta, exports []string) (more bool) {
 // remove deletes a service namespace in which no object of an exported API
 // is left, and lets go of asked when it is gone.
 func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer)
-	if i < 0 {
+	if !slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
 		return 0, nil
 	}
 	ns, err := n.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
@@ -334,7 +324,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}
 	if err != nil || errors.Is(checkOwned(ns, asked.Namespace, serviceAnnotations(asked)), ErrForeign) {
-		return 0, n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
+		return 0, n.removeFinalizer(ctx, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	if ns.DeletionTimestamp != nil {
 		return namespaceRetry, nil
@@ -344,29 +334,29 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 	}
 	kept, err := n.end(ctx, ns, asked.Namespace)
 	if kept && err == nil {
-		return 0, n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
-	}
-	if condition, ok := blocked(err); ok {
-		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
+		return 0, n.removeFinalizer(ctx, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	if err != nil {
-		return 0, errors.Join(err, n.tellUntaken(ctx, asked, err))
+		return n.tell(ctx, asked, err)
 	}
 	return namespaceRetry, nil
 }
 
-// tellUntaken tells a tenant what an API server has against its service namespace, unless it is too
-// early for that. What may be over any time is no news of a service namespace that is there.
-func (n *serviceNamespaces) tellUntaken(ctx context.Context, asked *v1alpha1.APIServiceNamespace, err error) error {
+// tell tells a tenant why its service namespace is not as it should be, or what an API server has
+// against it, unless it is too early for that. What may be over any time is no news of a service
+// namespace that is there.
+func (n *serviceNamespaces) tell(ctx context.Context, asked *v1alpha1.APIServiceNamespace, err error) (again time.Duration, _ error) {
+	if condition, ok := blocked(err); ok {
+		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
+	}
 	if !fates.IsTold(ctx, err) {
-		return nil
+		return 0, err
 	}
 	severity := v1alpha1.SeverityError
 	if !fates.IsRefused(err) && asked.Status.Namespace != "" {
 		severity = v1alpha1.SeverityInfo
 	}
-	said := fmt.Sprintf("the platform's API server %s it: %s", fates.Of(err).Word(), text.Clip(fates.Stable(err), longestReason))
-	return n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, severity, reasonRefused, said), asked.Status.Namespace)
+	return 0, errors.Join(err, n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, severity, reasonRefused, Against("it", err)), asked.Status.Namespace))
 }
 
 // deleteEmpty deletes a service namespace. Its tenant loses its rights there before
