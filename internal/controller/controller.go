@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 )
 
@@ -123,7 +122,7 @@ func (c *Controller) ShutDown() { c.queue.Close() }
 // then returns nil, also if the informers never synced. It can be called once.
 //
 // A call that fails is repeated with growing delays, as package fates has them. Conflicts are
-// repeated without a word, unless there are many in a row; ErrTerminal is not repeated.
+// repeated without a word, unless there are many in a row; fates.ErrTerminal is not repeated.
 func (c *Controller) Run(ctx context.Context) error {
 	c.mu.Lock()
 	synced := c.synced
@@ -136,6 +135,3 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.queue.Run(ctx)
 	return nil
 }
-
-// ErrTerminal marks an error that a retry cannot cure. Wrap it with %w.
-var ErrTerminal = fates.ErrTerminal

@@ -108,7 +108,7 @@ func TestFates(t *testing.T) {
 		"many conflicts speak": {[]error{conflict, conflict, conflict, conflict, conflict, conflict, nil}, []string{"reconcile failed, retrying", "reconciled again"}},
 		"failure is retried":   {[]error{errors.New("boom"), nil}, []string{"reconcile failed, retrying", "reconciled again"}},
 		"one line a kind":      {[]error{errors.New("boom"), missing, errors.New("bang"), missing, nil}, []string{"reconcile failed, retrying", "reconcile failed, retrying", "reconciled again"}},
-		"terminal is not":      {[]error{fmt.Errorf("bad: %w", ErrTerminal), nil}, []string{"reconcile failed, not retrying"}},
+		"terminal is not":      {[]error{fmt.Errorf("bad: %w", fates.ErrTerminal), nil}, []string{"reconcile failed, not retrying"}},
 		"panic is a failure":   {[]error{errPanic, nil}, []string{"reconcile failed, retrying", "reconciled again"}},
 	} {
 		t.Run(name, func(t *testing.T) {
