@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/oauth2"
+
+	"github.com/klutch-go/sdk/internal/serve"
 )
 
 const callbackPath = "/callback"
@@ -157,7 +159,7 @@ func (l *Loopback) Wait(ctx context.Context, state, issuer string) (code string,
 	var serving sync.WaitGroup
 	serving.Go(func() { failed <- server.Serve(l.listener) })
 	defer serving.Wait()
-	defer stop(ctx, server)
+	defer serve.Stop(ctx, server)
 	select {
 	case o := <-outcomes:
 		return o.code, o.err
@@ -165,15 +167,6 @@ func (l *Loopback) Wait(ctx context.Context, state, issuer string) (code string,
 		return "", fmt.Errorf("wait for the browser: %w", err)
 	case <-ctx.Done():
 		return "", fmt.Errorf("wait for the browser: %w", context.Cause(ctx))
-	}
-}
-
-// stop lets the browser get its page, and cuts other clients off after a second.
-func stop(ctx context.Context, server *http.Server) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if server.Shutdown(ctx) != nil {
-		_ = server.Close()
 	}
 }
 

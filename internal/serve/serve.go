@@ -72,3 +72,13 @@ func shutdown(ctx context.Context, srv *http.Server, ended <-chan error) error {
 	}
 	return err
 }
+
+// Stop ends a server that waits for one browser: it gets its page, and other clients are cut off after
+// a second, also when ctx is done.
+func Stop(ctx context.Context, srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if srv.Shutdown(ctx) != nil {
+		_ = srv.Close()
+	}
+}

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klutch-go/sdk/internal/serve"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -50,9 +51,9 @@ func (l Login) Run(ctx context.Context) (*v1alpha1.BindingResponse, error) {
 	server := &http.Server{Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 20}
 	server.SetKeepAlivesEnabled(false)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) }) // ends with shutdown
+	serving.Go(func() { _ = server.Serve(listener) }) // ends with Stop
 	defer serving.Wait()
-	defer shutdown(ctx, server)
+	defer serve.Stop(ctx, server)
 
 	target, err := r.authorizeURL(l.AuthorizeURL, l.ClusterID)
 	if err != nil {
@@ -74,15 +75,6 @@ func (l Login) Run(ctx context.Context) (*v1alpha1.BindingResponse, error) {
 
 // ErrURL says that a backend names no URL to log in at.
 var ErrURL = errors.New("not a URL")
-
-// shutdown lets the browser have its page.
-func shutdown(ctx context.Context, server *http.Server) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if server.Shutdown(ctx) != nil {
-		_ = server.Close()
-	}
-}
 
 // A receiver takes the first good response for its session and answers
 // everything else without ending the login.
