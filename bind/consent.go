@@ -11,7 +11,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
@@ -241,16 +240,7 @@ func claimsOf(ctx context.Context, app *cluster.App, b *v1alpha1.APIServiceBindi
 
 // exportOf reads the export of a binding with the credential of its tenant.
 func exportOf(ctx context.Context, app *cluster.App, b *v1alpha1.APIServiceBinding) (*v1alpha1.APIServiceExport, error) {
-	ref := b.Spec.KubeconfigSecretRef
-	u, err := app.Resource(cluster.Secrets).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	k, err := cluster.ReadSecret(u)
-	if err != nil {
-		return nil, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	tenant, err := cluster.TenantClient(k)
+	k, tenant, err := cluster.OpenTenant(ctx, app, b)
 	if err != nil {
 		return nil, err
 	}

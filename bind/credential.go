@@ -63,9 +63,7 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	i.byHand = sets.New[string]()
 	for n := range list.Items {
 		u := &list.Items[n]
-		used := slices.ContainsFunc(bindings, func(b v1alpha1.APIServiceBinding) bool {
-			return b.Spec.KubeconfigSecretRef.Name == u.GetName() && b.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
-		})
+		used := slices.ContainsFunc(bindings, names(u))
 		strange := ofAnother(u, i.opts.Backend) && !sameCA(u, i.target)
 		leads := cluster.LeadsTo(u, i.target) && !strange
 		if !leads && sameHost(cluster.Backend(u), i.opts.Backend) {

@@ -128,24 +128,10 @@ func newSearch(ctx context.Context, app *cluster.App, name string) (*search, err
 		return nil, fmt.Errorf("%s is not served in the App Cluster yet: look at kubectl bind status", name)
 	}
 	s.scoped = crd.Spec.Scope == "Cluster"
-	if err := s.connect(ctx, b); err != nil {
+	if s.at, s.tenant, err = cluster.OpenTenant(ctx, s.app, b); err != nil {
 		return nil, err
 	}
 	return s, s.checkHolder(ctx)
-}
-
-// connect reads the credential of the binding.
-func (s *search) connect(ctx context.Context, b *v1alpha1.APIServiceBinding) error {
-	ref := b.Spec.KubeconfigSecretRef
-	u, err := s.app.Resource(cluster.Secrets).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	if s.at, err = cluster.ReadSecret(u); err != nil {
-		return fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	s.tenant, err = cluster.TenantClient(s.at)
-	return err
 }
 
 // checkHolder fails while the platform says that the tenant is another App Cluster's.

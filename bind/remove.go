@@ -191,15 +191,20 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 	}
 	for i := range list.Items {
 		u := &list.Items[i]
-		names := func(o v1alpha1.APIServiceBinding) bool {
-			return o.Spec.KubeconfigSecretRef.Name == u.GetName() && o.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
-		}
-		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[v1alpha1.UnboundAnnotation] == name && !cluster.IsCopy(u)
-		if own && !slices.ContainsFunc(others, names) {
+		own := b != nil && names(u)(*b) || b == nil && u.GetAnnotations()[v1alpha1.UnboundAnnotation] == name && !cluster.IsCopy(u)
+		if own && !slices.ContainsFunc(others, names(u)) {
 			return u, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // absence is a value
+}
+
+// names tells of a binding whether it names a Secret.
+func names(secret *unstructured.Unstructured) func(v1alpha1.APIServiceBinding) bool {
+	return func(b v1alpha1.APIServiceBinding) bool {
+		ref := b.Spec.KubeconfigSecretRef
+		return ref.Name == secret.GetName() && ref.Namespace == secret.GetNamespace()
+	}
 }
 
 // others are the bindings but for the one of that name.
@@ -272,10 +277,9 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 		return err
 	}
 	for _, o := range others {
-		ref := o.Spec.KubeconfigSecretRef
-		u, err := cluster.Get[unstructured.Unstructured](ctx, r.Resource(cluster.Secrets).Namespace(ref.Namespace), ref.Name)
+		u, err := secretOf(ctx, r.App, o)
 		if err != nil {
-			return fmt.Errorf("the token in secret %s is %w: read secret %s/%s, which may lead to the same tenant: %w", secret.GetName(), ErrNotRevoked, ref.Namespace, ref.Name, err)
+			return fmt.Errorf("the token in secret %s is %w: another one may lead to the same tenant: %w", secret.GetName(), ErrNotRevoked, err)
 		}
 		if u != nil && sameTenant(u, secret) {
 			r.say("Kept the token: APIServiceBinding %s uses the same tenant", o.Name)

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -188,12 +187,12 @@ func secretOf(ctx context.Context, app *cluster.App, b v1alpha1.APIServiceBindin
 
 // credential returns nil where there is none to be renewed.
 func credential(ctx context.Context, app *cluster.App, name string, services []string) (*Credential, error) {
-	u, err := app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if fates.Is(err, fates.Absent, fates.Unserved) {
-		return nil, nil //nolint:nilnil // absence is a value
-	}
+	u, err := cluster.Get[unstructured.Unstructured](ctx, app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace), name)
 	if err != nil {
 		return nil, fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, name, err)
+	}
+	if u == nil {
+		return nil, nil //nolint:nilnil // absence is a value
 	}
 	k, err := cluster.ReadSecret(u)
 	if err != nil { // a copy is refused too

@@ -9,6 +9,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -18,12 +19,7 @@ func May(ctx context.Context, client dynamic.Interface, what authorizationv1.Res
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
 		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
 	}
-	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, Manifest(review), metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("own rights: %w", err)
-	}
-	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
-	return allowed, err
+	return allowed(ctx, client, "selfsubjectaccessreviews", review, "own rights")
 }
 
 // MayUser asks an API server whether a user may do something.
@@ -32,9 +28,13 @@ func MayUser(ctx context.Context, client dynamic.Interface, user string, what au
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
 		Spec:     authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: &what},
 	}
-	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")).Create(ctx, Manifest(review), metav1.CreateOptions{})
+	return allowed(ctx, client, "subjectaccessreviews", review, "rights of "+user)
+}
+
+func allowed(ctx context.Context, client dynamic.Interface, resource string, review runtime.Object, what string) (bool, error) {
+	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource(resource)).Create(ctx, Manifest(review), metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("rights of %s: %w", user, err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
 	return allowed, err

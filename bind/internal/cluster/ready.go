@@ -20,6 +20,13 @@ func IsReady(b *v1alpha1.APIServiceBinding) bool {
 		v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionConnected)
 }
 
+// IsGone reports whether the conditions of a binding say that the platform has removed the tenant:
+// whatever else is wrong is so because of that.
+func IsGone(conditions []v1alpha1.Condition) bool {
+	c := v1alpha1.FindCondition(conditions, v1alpha1.ConditionConnected)
+	return c != nil && c.Reason == v1alpha1.ReasonTenantGone
+}
+
 // notConnected says what a konnector lacks that has written Ready and never Connected.
 const notConnected = ": a konnector has read the kubeconfig Secret and is not connected yet. " +
 	"If that is Klutch's konnector, it waits until it may list Secrets in its tenant namespace: the platform team labels that namespace " + v1alpha1.KlutchKonnectorLabel + "=true, " +

@@ -4,8 +4,10 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
@@ -18,6 +20,20 @@ func TenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
 	config := k.RESTConfig()
 	config.UserAgent, config.Timeout = FieldManager, CallTimeout
 	return dynamic.NewForConfig(config)
+}
+
+// OpenTenant reads the credential of a binding, and returns a client of the tenant that it leads to.
+func OpenTenant(ctx context.Context, app *App, b *v1alpha1.APIServiceBinding) (k *kubeconfig.Kubeconfig, tenant dynamic.Interface, err error) {
+	ref := b.Spec.KubeconfigSecretRef
+	u, err := app.Resource(Secrets).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err == nil {
+		k, err = ReadSecret(u)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	tenant, err = TenantClient(k)
+	return k, tenant, err
 }
 
 // patience is how long a platform may take to say whether it hears the konnector: a person waits.

@@ -49,7 +49,7 @@ func ofHeartbeat(unheard bool, wrong string) string {
 // ofBinding is what to do about a binding that is not ready, by the first of its reasons for
 // which there is something to do.
 func ofBinding(b *v1alpha1.APIServiceBinding) string {
-	if isGone(b) {
+	if cluster.IsGone(b.Status.Conditions) {
 		return "Ask the platform's operators why, and what has become of the instances, of which the objects here say how they were last. Run kubectl bind repair: it asks for a new tenant."
 	}
 	for _, c := range b.Status.Conditions {
@@ -79,13 +79,6 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 		}
 	}
 	return described(b)
-}
-
-// isGone reports whether the platform has removed the tenant: whatever else is wrong is so because
-// of that.
-func isGone(b *v1alpha1.APIServiceBinding) bool {
-	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected)
-	return c != nil && c.Reason == v1alpha1.ReasonTenantGone
 }
 
 // ofClaims is what to do about permission claims that are not kept, or not answered.
@@ -127,7 +120,7 @@ func described(b *v1alpha1.APIServiceBinding) string {
 // the object which is so for longest first.
 func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 	all := "All of them: kubectl bind status " + b.Name + " -o wide"
-	if isGone(b) {
+	if cluster.IsGone(b.Status.Conditions) {
 		return "The tenant is gone, and with it perhaps what these stand for: see the check binding. " + all
 	}
 	var said, lines []string

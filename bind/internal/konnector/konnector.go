@@ -213,7 +213,7 @@ func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v 
 		return err
 	}
 	k.tell(b, before, after.Status.Conditions)
-	return k.followGone(ctx, b, isGone(before), isGone(after.Status.Conditions))
+	return k.followGone(ctx, b, cluster.IsGone(before), cluster.IsGone(after.Status.Conditions))
 }
 
 // tellGoneEvery is how often the objects of a binding are told at most that the tenant is gone:
@@ -232,12 +232,6 @@ func (k *Konnector) followGone(ctx context.Context, b *v1alpha1.APIServiceBindin
 	}
 	r.goneUntold, r.toldGone = false, time.Now()
 	return nil
-}
-
-// isGone reports whether conditions say that the platform has removed the tenant.
-func isGone(conditions []v1alpha1.Condition) bool {
-	c := v1alpha1.FindCondition(conditions, v1alpha1.ConditionConnected)
-	return c != nil && c.Reason == v1alpha1.ReasonTenantGone
 }
 
 // tell makes Events of conditions that have turned.
