@@ -168,7 +168,7 @@ func (w *world) image() string {
 func advisedUpgrades(t *testing.T) (commands []string) {
 	t.Helper()
 	words := regexp.MustCompile(`kubectl bind (konnector upgrade[-A-Z a-z]*?)(?: puts |\. )`)
-	for _, file := range []string{"bind/internal/cluster/ready.go", "bind/internal/doctor/advice.go", "export/internal/tenant/heartbeat.go"} {
+	for _, file := range []string{"bind/internal/cluster/ready.go", "bind/internal/doctor/advice.go", "export/internal/tenant/clusterbinding.go"} {
 		source, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {
 			t.Fatal(err)
