@@ -180,6 +180,10 @@ func TestP1RedirectTargets(t *testing.T) {
 			t.Errorf("%s: %d", name, resp.Status)
 		}
 	}
+	name := strings.Repeat("a", 200) + ".example.org"
+	if resp := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("service", name), c.url)+strings.Repeat("&service="+name, 19), ""); resp.Status != http.StatusBadRequest {
+		t.Errorf("more than fits a cookie: %d", resp.Status)
+	}
 	if resp := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL(), c.url), ""); resp.Status != http.StatusSeeOther || !strings.HasPrefix(resp.Header.Get("Location"), c.issuer.URL()) {
 		t.Errorf("good request: %d", resp.Status)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
 )
 
 // TestP5SessionsEnd: one that is idle after ten minutes, one that is used after thirty,
@@ -65,6 +66,34 @@ func TestP5SessionsEnd(t *testing.T) {
 			t.Error("used, and open after thirty minutes")
 		}
 	})
+}
+
+// TestP5LongestSession: all that a program may ask for fits a cookie, with a person whose names are
+// as long as they may be, and on its way to the issuer.
+func TestP5LongestSession(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	l := login{Redirect: "http://127.255.255.255:65535/callback", State: long(200), Challenge: long(43), Cluster: long(64), Offer: true}
+	for len(l.Services) < offer.MaxAsked {
+		l.Services = append(l.Services, long(longestAsked/offer.MaxAsked))
+	}
+	params := url.Values{"client_id": {ClientID}, "code_challenge_method": {"S256"}}
+	if wrong := l.wrong(params); wrong != "" {
+		t.Fatal(wrong)
+	}
+	h := newTestServer(nil)
+	if err := h.cookies.set(httptest.NewRecorder(), TxnCookie, transaction{l, auth.Attempt{State: long(43), Nonce: long(43), Verifier: long(43)}, long(63)}, txnLife); err != nil {
+		t.Error(err)
+	}
+	person := auth.Identity{Issuer: long(100), Subject: long(255), Name: long(200), Email: long(254), Expiry: time.Now()}
+	device := &auth.Device{ID: long(26), UserCode: "BCDFG-HJKLM", Expiry: time.Now()}
+	l.UserCode = device.UserCode
+	if err := h.sessions.keep(t.Context(), httptest.NewRecorder(), &session{ID: long(26), Login: l, Identity: person, GroupsKept: true, Claimed: time.Now(), Device: device, Since: time.Now()}); err != nil {
+		t.Error(err)
+	}
+	l.Services[0] += long(longestAsked%offer.MaxAsked + 1)
+	if l.wrong(params) == "" {
+		t.Error("one more is taken")
+	}
 }
 
 // TestP3CopyOfACookie: a session gives one answer. A copy of its cookie that was made

@@ -62,6 +62,10 @@ var (
 	servicePattern   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 )
 
+// longestAsked is how many bytes the names of services may have together: with a person of long
+// names they fit a cookie.
+const longestAsked = 1 << 10
+
 func repeated(query url.Values) bool {
 	for name, values := range query {
 		if name != "service" && len(values) > 1 {
@@ -85,8 +89,8 @@ func (l login) wrong(params url.Values) string {
 		return "Its scope is none that this backend knows."
 	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster) && (l.Cluster != "" || !l.Offer):
 		return "The state or the name of the cluster is missing or malformed."
-	case len(l.Services) > offer.MaxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
-		return "A service is not written as RESOURCE.GROUP, or there are too many."
+	case len(l.Services) > offer.MaxAsked || len(strings.Join(l.Services, "")) > longestAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
+		return "A service is not written as RESOURCE.GROUP, or there are too many, or their names are too long."
 	}
 	return ""
 }
