@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +19,10 @@ import (
 	"golang.org/x/oauth2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/handshake"
@@ -452,10 +456,15 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		store := DeviceConfigMaps{Client: client, Namespace: "backend"}
+		client.PrependReactor("list", "configmaps", inPages(t, client))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- store.Run(ctx) }()
-		for key, life := range map[string]time.Duration{"a": time.Minute, "b": time.Hour} {
+		lives := map[string]time.Duration{"a": time.Minute, "b": time.Hour, "z": time.Minute}
+		for n := range 3 * devicePage {
+			lives[fmt.Sprint("c", n)] = time.Hour
+		}
+		for key, life := range lives {
 			if err := store.Create(t.Context(), key, []byte(key), time.Now().Add(life)); err != nil {
 				t.Fatal(err)
 			}
@@ -464,8 +473,10 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 			t.Errorf("taken: %v", err)
 		}
 		time.Sleep(deviceSweep + time.Second)
-		if _, err := store.Get(t.Context(), "a"); err != auth.ErrDevicePending { //nolint:errorlint // the contract
-			t.Errorf("expired: %v", err)
+		for _, key := range []string{"a", "z"} {
+			if _, err := store.Get(t.Context(), key); err != auth.ErrDevicePending { //nolint:errorlint // the contract
+				t.Errorf("expired: %v", err)
+			}
 		}
 		if value, err := store.Get(t.Context(), "b"); string(value) != "b" || err != nil {
 			t.Errorf("not expired: %q %v", value, err)
@@ -475,4 +486,25 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// inPages answers lists as API servers do, in pages, of which none may be long.
+func inPages(t *testing.T, client *fake.Clientset) clienttesting.ReactionFunc {
+	return func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list := action.(clienttesting.ListActionImpl)
+		if n := list.ListOptions.Limit; n <= 0 || n > 100 {
+			t.Errorf("a list of up to %d", n)
+		}
+		found, err := client.Tracker().List(list.GetResource(), list.GetKind(), list.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		page := found.(*corev1.ConfigMapList)
+		page.Items = slices.DeleteFunc(page.Items, func(m corev1.ConfigMap) bool { return m.Name <= list.ListOptions.Continue })
+		slices.SortFunc(page.Items, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+		if most := int(list.ListOptions.Limit); most > 0 && len(page.Items) > most {
+			page.Continue, page.Items = page.Items[most-1].Name, page.Items[:most]
+		}
+		return true, page, nil
+	}
 }

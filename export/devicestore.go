@@ -23,6 +23,7 @@ const (
 	deviceNamePrefix = "klutch-device-"
 	deviceValue      = "value"
 	deviceSweep      = 5 * time.Minute
+	devicePage       = 50 // ConfigMaps that a sweep holds in memory: each may have the groups of a person
 )
 
 // DeviceConfigMaps is an [auth.DeviceStore] for all replicas of a backend: a
@@ -79,19 +80,24 @@ func (d DeviceConfigMaps) Run(ctx context.Context) error {
 
 func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {
 	maps := d.Client.CoreV1().ConfigMaps(d.Namespace)
-	all, err := maps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel + "=true"})
-	if err != nil {
-		return err
-	}
-	for _, m := range all.Items {
-		expiry, err := time.Parse(time.RFC3339, m.Annotations[v1alpha1.ExpiresAnnotation])
-		if err == nil && now.Before(expiry) {
-			continue
-		}
-		err = maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
-		if !fates.Is(err, fates.None, fates.Absent, fates.Conflict) {
+	opts := metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel + "=true", Limit: devicePage}
+	for {
+		page, err := maps.List(ctx, opts)
+		if err != nil {
 			return err
 		}
+		for _, m := range page.Items {
+			expiry, err := time.Parse(time.RFC3339, m.Annotations[v1alpha1.ExpiresAnnotation])
+			if err == nil && now.Before(expiry) {
+				continue
+			}
+			err = maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
+			if !fates.Is(err, fates.None, fates.Absent, fates.Conflict) {
+				return err
+			}
+		}
+		if opts.Continue = page.Continue; opts.Continue == "" {
+			return nil
+		}
 	}
-	return nil
 }

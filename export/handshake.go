@@ -54,7 +54,8 @@ type Limits struct {
 	// many. Default 600.
 	PerAddress int
 	// PerSubject is how often a minute one identity may bind or sign in, and how often
-	// it may look at the offer. Default 60.
+	// it may look at the offer. A sign-in counts once more for each 4 KB of groups, which
+	// are kept in the Control Plane Cluster for half an hour. Default 60.
 	PerSubject int
 }
 

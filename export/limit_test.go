@@ -108,6 +108,36 @@ func TestP10LimitPerSubject(t *testing.T) {
 	}
 }
 
+// P10: what is kept of the sessions of one identity is bounded in bytes, too: the groups that fit no
+// cookie stay in the Control Plane Cluster for half an hour, and the backend reads them when it sweeps.
+func TestP10SessionsOfOneIdentity(t *testing.T) {
+	c, store := openDeviceCounter(t)
+	groups := make([]string, 1800)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("self-service-group-of-ada-%06d", i)
+	}
+	c.issuer.Misbehave(testissuer.Faults{Claims: map[string]any{"groups": groups}})
+	statuses := map[int]int{}
+	for range 20 {
+		statuses[c.signIn(c.browser("ada", "engine"), "ada", "engine").Status]++
+	}
+	bytes := 0
+	store.mu.Lock()
+	for _, value := range store.values {
+		bytes += len(value)
+	}
+	store.mu.Unlock()
+	if statuses[200] == 0 || statuses[429] == 0 || statuses[200]+statuses[429] != 20 || bytes == 0 || bytes > 512<<10 {
+		t.Errorf("%d bytes are kept after logins that were answered %v", bytes, statuses)
+	}
+	c.issuer.Misbehave(testissuer.Faults{})
+	for range 5 {
+		if page := c.signIn(c.browser("many", "groups"), "many", "groups"); page.Status != 200 {
+			t.Fatalf("another one: %d", page.Status)
+		}
+	}
+}
+
 // P10: each look at what is on offer asks the API server about each service, whatever shows
 // it: the page, a form without a choice, the wait for a terminal.
 func TestP10LooksAreLimited(t *testing.T) {

@@ -42,11 +42,14 @@ func PerMinute(n int) *Limiter {
 
 // Take takes one for key. It returns 0, or how long to wait before there is one
 // again; then nothing was taken.
-func (l *Limiter) Take(key string) time.Duration {
+func (l *Limiter) Take(key string) time.Duration { return l.TakeN(key, 1) }
+
+// TakeN takes as many for key, or all that there can be at once if n is more.
+func (l *Limiter) TakeN(key string, n int) time.Duration {
 	if l == nil {
 		return 0
 	}
-	reservation := l.bucket(key).Reserve()
+	reservation := l.bucket(key).ReserveN(time.Now(), min(n, l.burst))
 	delay := reservation.Delay()
 	if delay > 0 {
 		reservation.Cancel()

@@ -28,6 +28,17 @@ func TestLimiter(t *testing.T) {
 		if wait := l.Take("b"); wait != 0 {
 			t.Errorf("another key waits %s", wait)
 		}
+		if wait := l.TakeN("c", 50); wait != 0 {
+			t.Errorf("of many at once: wait %s", wait)
+		}
+		for range 2 { // and nothing is taken
+			if wait := l.TakeN("c", 15); wait != 5*time.Second {
+				t.Errorf("of more than are left: wait %s", wait)
+			}
+		}
+		if wait := l.TakeN("d", 1000); wait != 0 || l.Take("d") != time.Second {
+			t.Errorf("of more than there ever are: wait %s, or not all is taken", wait)
+		}
 		time.Sleep(2 * time.Second)
 		for i, want := range []time.Duration{0, 0, time.Second} {
 			if wait := l.Take("a"); wait != want {

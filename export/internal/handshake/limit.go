@@ -3,6 +3,7 @@
 package handshake
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/netip"
 	"time"
@@ -62,10 +63,24 @@ func (h *limits) takeAddress(addr netip.Addr) time.Duration {
 	return wait
 }
 
-// subject lets an identity sign in or bind only so often: it answers 429, and
-// reports whether it did.
+// signIn lets an identity sign in only so often, and the less the more of it would be kept beside
+// its cookie for as long as a session may live. It answers 429, and reports whether it did.
+func (h *limits) signIn(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
+	groups, err := json.Marshal(id.Groups)
+	if err != nil {
+		h.pages.internal(w, r, err)
+		return true
+	}
+	return h.charge(w, r, id, 1+len(groups)/MaxCookie)
+}
+
+// subject lets an identity bind only so often: it answers 429, and reports whether it did.
 func (h *limits) subject(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
-	wait := h.subjects.Take(who(id))
+	return h.charge(w, r, id, 1)
+}
+
+func (h *limits) charge(w http.ResponseWriter, r *http.Request, id *auth.Identity, n int) bool {
+	wait := h.subjects.TakeN(who(id), n)
 	if wait > 0 {
 		h.opts.Hooks.login(LoginLimited)
 		h.pages.tooMany(w, r, wait)

@@ -144,7 +144,7 @@ func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, t.Login, err)
 		return
 	}
-	if h.limits.subject(w, r, id) {
+	if h.limits.signIn(w, r, id) {
 		return
 	}
 	h.opts.Hooks.login(LoginSucceeded)
