@@ -25,7 +25,7 @@ type reconciler struct {
 	opts    *Options
 	tenants *Tenants
 	caches  *Caches
-	quotas  *quotas
+	Quotas  *quotas
 	logins  *Logins
 	locks   *tenantLocks
 	passes  sync.Map // of pass: the last one over each tenant
@@ -104,7 +104,7 @@ func (r *reconciler) Keep(ctx context.Context, tenant string) (again time.Durati
 	if err := r.tenants.furnish(ctx, tenant); err != nil && !errors.Is(err, ErrTerminating) {
 		return 0, err
 	}
-	capped, err := r.quotas.capTenant(ctx, tenant)
+	capped, err := r.Quotas.capTenant(ctx, tenant)
 	if err != nil {
 		return 0, err
 	}
@@ -191,7 +191,7 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 	breaker, locks := &removalBreaker{t.Opts, seen}, new(tenantLocks)
 	return &Controllers{
 		Authorizations: known, Logins: logins,
-		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, quotas: quotas, logins: logins, locks: locks},
+		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins, locks: locks},
 		ClusterBindings: &heartbeats{
 			Clients: t.Clients, opts: t.Opts, caches: seen, gates: gates, logins: logins,
 			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker, locks: locks},
