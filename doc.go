@@ -49,8 +49,8 @@
 //   - identity: (issuer, subject) of a verified token.
 //   - backend: the program in the Control Plane Cluster that makes tenants.
 //   - konnector: the program, usually in the App Cluster, that keeps objects in step.
-//   - legacy: of Klutch's own programs, which people already run: legacy konnector,
-//     legacy CLI.
+//   - legacy: of Klutch's own programs, which people already run: legacy konnector, legacy
+//     backend, legacy CLI.
 //
 // The binding:
 //
@@ -97,7 +97,7 @@
 //     ownership: to make ours the fields that a legacy konnector wrote. Contest: a field that
 //     others, the rivals, write again and again.
 //   - to adopt: to take over by consent what others have made: a foreign target, an object
-//     of the provider by a claim for it, a tenant of Klutch's backend.
+//     of the provider by a claim for it, a tenant of the legacy backend.
 //   - to let go: to take our annotations and our ownership of fields off a target and leave
 //     it to its cluster; no Sync deletes it later. It is no orphan, though its annotation is
 //     orphaned-from.

@@ -48,7 +48,7 @@ func (i *installer) chooseSecret(ctx context.Context) error {
 // secrets returns the names of the Secrets in the namespace, and whether they may be used: one
 // leads to the same server and namespace, under the same CA or by the word of the same
 // backend, or one of that backend's has no kubeconfig any more that can be read; and either Install
-// made it or a binding uses it already, as those by hand and of Klutch's own CLI. Another Secret
+// made it or a binding uses it already, as those by hand and of the legacy CLI. Another Secret
 // there may be of any origin.
 func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	list, err := i.app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})

@@ -249,7 +249,7 @@ func (r *remover) disconnect(ctx context.Context, name string, secret *unstructu
 		r.say("Left secret %s/%s and its token: it is a copy, which no binding should name", secret.GetNamespace(), secret.GetName())
 		return fmt.Errorf("the token in secret %s/%s, which stays, is %w", secret.GetNamespace(), secret.GetName(), ErrNotRevoked)
 	}
-	if klutchs, err := doctor.KlutchKonnector(ctx, r.App); klutchs && err == nil {
+	if klutchs, err := doctor.LegacyKonnector(ctx, r.App); klutchs && err == nil {
 		r.say("Warning: Klutch's konnector runs here, and makes secret %s/%s again within seconds for as long as its token is good: run %s, and delete that Secret if it comes back",
 			secret.GetNamespace(), secret.GetName(), doctor.StopIt)
 	}

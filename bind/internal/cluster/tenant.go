@@ -36,13 +36,13 @@ func OpenTenant(ctx context.Context, app *App, b *v1alpha1.APIServiceBinding) (k
 	return k, tenant, err
 }
 
-// patience is how long a platform may take to say whether it hears the konnector: a person waits.
-const patience = 5 * time.Second
+// hearingTimeout is how long a platform may take to say whether it hears the konnector: a person waits.
+const hearingTimeout = 5 * time.Second
 
 // Unheard is what a platform says of the tenant that a kubeconfig Secret leads to while it has
 // heard no konnector since the bind; empty if it has.
 func Unheard(ctx context.Context, app *App, secret v1alpha1.ClusterSecretKeyRef) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, hearingTimeout)
 	defer cancel()
 	u, err := Get[unstructured.Unstructured](ctx, app.Resource(Secrets).Namespace(secret.Namespace), secret.Name)
 	if err != nil || u == nil {

@@ -159,12 +159,12 @@ func (d *doctor) checkToken(about, raw string) {
 	d.note("token", about, wrong, fmt.Sprintf("it is good for %s", left), "The konnector should have the next one by now: look at the other checks. Or run kubectl bind repair.")
 }
 
-// patience is how long a Control Plane Cluster may take to answer: a person waits.
-const patience = 10 * time.Second
+// tenantTimeout is how long a Control Plane Cluster may take to answer: a person waits.
+const tenantTimeout = 10 * time.Second
 
 // checkTenant reads the ClusterBinding, as the konnector does.
 func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Kubeconfig) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, tenantTimeout)
 	defer cancel()
 	client, err := cluster.TenantClient(k)
 	b := &v1alpha1.ClusterBinding{}

@@ -24,7 +24,7 @@ const (
 	outcomeAlone    = "left as they are, since they have no original that the claim selects"
 )
 
-// What becomes of objects where Klutch's konnector takes the place of this one.
+// What becomes of objects where the legacy konnector takes the place of this one.
 const (
 	outcomeDeleted  = "have no claim, so that Klutch's konnector deletes them"
 	outcomeReturned = "stayed when their claim was deleted, so that Klutch's konnector makes a claim of them"
@@ -55,7 +55,7 @@ func outcomeOfClaim(source, target *metav1.PartialObjectMetadata, adopts bool) s
 		return outcomeOthers
 	case klutchsync.TakesOver(source, target), adopts && isMarked(source, target):
 		return outcomeTaken
-	case slices.ContainsFunc(source.ManagedFields, madeByKlutch):
+	case slices.ContainsFunc(source.ManagedFields, madeByLegacy):
 		return outcomeUnmarked
 	}
 	return outcomeOthers
@@ -66,14 +66,14 @@ func isMarked(source, target *metav1.PartialObjectMetadata) bool {
 	return source.Labels[klutchsync.AdoptedLabel] == "true" && source.Annotations[klutchsync.TargetAnnotation] == string(target.UID)
 }
 
-// madeByKlutch reports whether an entry of managed fields is that by which Klutch's konnector made
+// madeByLegacy reports whether an entry of managed fields is that by which the legacy konnector made
 // an object: of users' claims it writes the finalizer and an annotation.
-func madeByKlutch(e metav1.ManagedFieldsEntry) bool {
+func madeByLegacy(e metav1.ManagedFieldsEntry) bool {
 	return legacycopy.Wrote(e.Manager, string(e.Operation), e.Subresource) && e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:spec":`)
 }
 
 // outcomeOfObject is what becomes of an object in the Control Plane Cluster that has no claim; empty
-// if Klutch's konnector would have a claim of it anyway, or it is going.
+// if the legacy konnector would have a claim of it anyway, or it is going.
 func outcomeOfObject(target *metav1.PartialObjectMetadata) string {
 	switch {
 	case target.DeletionTimestamp != nil:

@@ -49,7 +49,7 @@ func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests
 // foreseeKonnector tells which konnector runs. Klutch's may do everything everywhere.
 func (d *doctor) foreseeKonnector(ctx context.Context) {
 	const about = v1alpha1.Namespace + "/konnector"
-	runs, err := KlutchKonnector(ctx, d.app)
+	runs, err := LegacyKonnector(ctx, d.app)
 	wrong := cluster.Trouble(err)
 	if runs {
 		wrong = "Klutch's konnector runs, and may do everything in this cluster: two konnectors would write the same objects"
@@ -60,9 +60,9 @@ func (d *doctor) foreseeKonnector(ctx context.Context) {
 // StopIt stops the konnector of a cluster, whichever it is.
 const StopIt = "kubectl -n " + v1alpha1.Namespace + " scale deployment konnector --replicas=0"
 
-// KlutchKonnector reports whether Klutch's konnector runs in a cluster: its ClusterRole has
+// LegacyKonnector reports whether the legacy konnector runs in a cluster: its ClusterRole has
 // every right, and its Deployment is to have pods.
-func KlutchKonnector(ctx context.Context, app *cluster.App) (bool, error) {
+func LegacyKonnector(ctx context.Context, app *cluster.App) (bool, error) {
 	deployment, err := cluster.Get[appsv1.Deployment](ctx, app.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(v1alpha1.Namespace), "konnector")
 	if err != nil || deployment == nil || deployment.Spec.Replicas != nil && *deployment.Spec.Replicas == 0 {
 		return false, err

@@ -24,7 +24,7 @@ type template struct {
 	group string
 }
 
-// isForeign reports whether the template is one that Klutch's backend reads: no backend writes on
+// isForeign reports whether the template is one that the legacy backend reads: no backend writes on
 // it what becomes of it.
 func (t *template) isForeign() bool { return t.group != v1alpha1.GroupVersion.Group }
 

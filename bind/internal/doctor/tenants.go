@@ -18,7 +18,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// foreseeTenants says what would become of each tenant of Klutch's backend if this platform's
+// foreseeTenants says what would become of each tenant of the legacy backend if this platform's
 // adopted it, where the cluster is a Control Plane Cluster and the person may read it, and
 // reports whether there are any.
 func (d *doctor) foreseeTenants(ctx context.Context) bool {

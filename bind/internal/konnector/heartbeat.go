@@ -34,7 +34,7 @@ const (
 	// long it may take: one that hangs is found within their sum.
 	probeEvery  = 15 * time.Second
 	findTimeout = 10 * time.Second
-	// patience is how rarely that is asked for which a control plane that works otherwise cannot take.
+	// patience is the longest pause between attempts at what a working control plane refuses.
 	patience = time.Minute
 )
 
@@ -199,8 +199,8 @@ func (h *heartbeat) ofAnotherCluster(b *v1alpha1.ClusterBinding) bool {
 // working API server, a look says so, once for all. If the control plane works but for what fn
 // asks for, the error is one that package queue paces.
 func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
-	// Of keys: how many looks had found all well when they began to fail. Each is called again until a
-	// call meets a working API server, and goes then, also where what it names has gone.
+	// By key: how many looks had found all well when its calls began to fail. The queue repeats a call
+	// until one meets a working API server, also where what the key names has gone: then the entry goes.
 	var failing sync.Map
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 		switch now := h.snapshot(); {

@@ -91,8 +91,8 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		logr.FromContextOrDiscard(ctx).Info("CRD created")
 		return i.established(made)
 	}
-	all := i.wanted.DeepCopy()
-	change, err := crd.ChangeHash(i.live, all)
+	published := i.wanted.DeepCopy() // as the provider has it
+	change, err := crd.ChangeHash(i.live, published)
 	if err != nil {
 		return false, err
 	}
@@ -131,7 +131,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval)))
 		return true, nil
 	}
-	return true, i.tellHeld(all, held)
+	return true, i.tellHeld(published, held)
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes
@@ -167,7 +167,7 @@ func toBinding(o metav1.OwnerReference) bool {
 	return o.Kind == "APIServiceBinding" && o.APIVersion == v1alpha1.GroupVersion.String()
 }
 
-// madeByUpdate tells a binding that Klutch's command line tool may have made: ours applies it.
+// madeByUpdate tells a binding that the legacy CLI may have made: ours applies it.
 func madeByUpdate(b *v1alpha1.APIServiceBinding) bool {
 	return slices.ContainsFunc(b.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" && e.FieldsV1 != nil &&
@@ -320,13 +320,13 @@ func under(export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRD
 	return &other
 }
 
-// tellHeld says what of all that the provider wants is not taken over, and how to consent to
+// tellHeld says what of the published CRD is not taken over, and how to consent to
 // it: to the change of the CRD that is there now.
-func (i *installation) tellHeld(all *unstructured.Unstructured, held []crdcompat.Change) error {
+func (i *installation) tellHeld(published *unstructured.Unstructured, held []crdcompat.Change) error {
 	if len(held) == 0 {
 		return nil
 	}
-	hash, err := crd.ChangeHash(i.live, all)
+	hash, err := crd.ChangeHash(i.live, published)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacylogin logs in at backends without a token endpoint, as Klutch's own CLI
+// Package legacylogin logs in at backends without a token endpoint, as the legacy CLI
 // does: the browser brings the whole response, credential included, as a parameter of its
 // callback to a listener on the loopback interface.
 //

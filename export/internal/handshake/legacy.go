@@ -19,13 +19,13 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// isLegacy reports whether query is that of Klutch's own CLI, which expects its
+// isLegacy reports whether query is that of the legacy CLI, which expects its
 // credential in a URL: u or p where it listens, s its session, c its cluster.
 func isLegacy(query url.Values) bool {
 	return !query.Has("redirect_uri") && (query.Has("u") || query.Has("p"))
 }
 
-// parseLegacy reads the request of Klutch's own CLI. What it says is for the person
+// parseLegacy reads the request of the legacy CLI. What it says is for the person
 // at the browser.
 func parseLegacy(query url.Values) (login, string) {
 	l := login{Legacy: true, Redirect: query.Get("u"), State: query.Get("s"), Cluster: query.Get("c")}
@@ -45,7 +45,7 @@ func parseLegacy(query url.Values) (login, string) {
 	return l, ""
 }
 
-// legacy serves Klutch's own CLI.
+// legacy serves the legacy CLI.
 type legacy struct {
 	opts     *Options
 	pages    *renderer
@@ -56,7 +56,7 @@ type legacy struct {
 	endings  *endings
 }
 
-// legacyRoutes are the further routes that Klutch's own CLI needs. The link binds, since
+// legacyRoutes are the further routes that the legacy CLI needs. The link binds, since
 // that CLI knows no form; it belongs to a session that only its own login can begin.
 func (h *Server) legacyRoutes() []route {
 	if !h.Opts.LegacyCLI {

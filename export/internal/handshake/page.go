@@ -27,7 +27,7 @@ type option struct {
 	offer.Service
 	Checked bool
 	Chosen  bool   // at a login before, for this App Cluster
-	Link    string // for Klutch's own CLI
+	Link    string // for the legacy CLI
 }
 
 // Documentation is the link to read more, if it is one of the web.

@@ -33,7 +33,7 @@ type login struct {
 	Cluster   string   `json:"cluster"`
 	Services  []string `json:"services,omitempty"`
 	Offer     bool     `json:"offer,omitempty"`    // only the offer is asked for, v1alpha1.ScopeOffer
-	Legacy    bool     `json:"legacy,omitempty"`   // it is Klutch's own CLI that waits
+	Legacy    bool     `json:"legacy,omitempty"`   // it is the legacy CLI that waits
 	UserCode  string   `json:"userCode,omitempty"` // of a program without a browser, which listens nowhere
 }
 

@@ -73,7 +73,7 @@ func (c *Caches) IsForeign(ctx context.Context, namespace string) (bool, error) 
 // Leaving tells whether a tenant is about to lose its rights, or has lost them.
 func (c *Caches) Leaving(tenant string) bool {
 	binding, ok := Lookup(c.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
-	return ok && terminating(binding)
+	return ok && removalBegan(binding)
 }
 
 // Lookup returns the object of that name from a cache. It must not be changed.
@@ -240,9 +240,9 @@ func (c *Caches) All() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{c.Exports, c.Namespaces, c.ClusterBindings, c.CRDs, c.Owned, c.Accounts, c.Bindings, c.Roles, c.Entries}
 }
 
-// terminating tells whether a tenant is being removed. Without a policy it goes on as
+// removalBegan tells whether a tenant is being removed. Without a policy it goes on as
 // before until nothing of it is left. Its status is no evidence, since it writes there.
-func terminating(binding *v1alpha1.ClusterBinding) bool {
+func removalBegan(binding *v1alpha1.ClusterBinding) bool {
 	return binding.DeletionTimestamp != nil && (hasPolicy(binding) || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
 }
 

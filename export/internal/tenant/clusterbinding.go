@@ -92,7 +92,7 @@ func (h *heartbeats) terms(ctx context.Context, ns metav1.Object, binding *v1alp
 }
 
 // life is for how long a token can live that the konnector had when it was heard last: longer
-// than those of today if the platform team let the tenant use Klutch's konnector until then.
+// than those of today if the platform team let the tenant use the legacy konnector until then.
 func (h *heartbeats) life(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
 	terms := h.opts.terms(ns)
 	life := terms.Life
@@ -110,7 +110,7 @@ func (h *heartbeats) life(ctx context.Context, ns metav1.Object, binding *v1alph
 	if err != nil { // there was none
 		return life, nil //nolint:nilerr // as it says
 	}
-	return max(life, min(end.Sub(binding.Status.LastHeartbeatTime.Time), klutchKonnectorTTL)), nil
+	return max(life, min(end.Sub(binding.Status.LastHeartbeatTime.Time), legacyKonnectorTTL)), nil
 }
 
 // sooner returns the shorter of two times to wait, where zero means for ever.
@@ -135,19 +135,19 @@ func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1
 
 // Terms are those on which the konnector of a tenant works.
 type Terms struct {
-	Life    time.Duration // of its tokens; zero is for ever
-	Klutchs bool          // it may be Klutch's
-	Since   time.Time     // the last login, where an adopted tenant waits for its first heartbeat
+	Life   time.Duration // of its tokens; zero is for ever
+	Legacy bool          // it may be a legacy one
+	Since  time.Time     // the last login, where an adopted tenant waits for its first heartbeat
 }
 
 func (o *Options) terms(tenant metav1.Object) Terms {
-	return Terms{Life: o.tokenLife(tenant), Klutchs: o.klutchKonnector(tenant)}
+	return Terms{Life: o.tokenLife(tenant), Legacy: o.usesLegacyKonnector(tenant)}
 }
 
 // unheard tells that no konnector has reported that works here: Klutch's does not say in which
 // cluster it is, and is deaf where it may not list Secrets.
 func (t Terms) unheard(b *v1alpha1.ClusterBinding) bool {
-	return b.Status.LastHeartbeatTime.IsZero() || b.Status.ClusterUID == "" && !t.Klutchs
+	return b.Status.LastHeartbeatTime.IsZero() || b.Status.ClusterUID == "" && !t.Legacy
 }
 
 // firstHeartbeat is how long after a bind a konnector should have reported.
@@ -183,7 +183,7 @@ func Healthy(now time.Time, b *v1alpha1.ClusterBinding, terms Terms) (c v1alpha1
 	if life > 0 {
 		left += time.Second
 	}
-	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout, message+": it is off, or does not reach this API server"+terms.orKlutchs(b)), max(left, 0)
+	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout, message+": it is off, or does not reach this API server"+terms.orLegacy(b)), max(left, 0)
 }
 
 // awaiting is Healthy before the first heartbeat of a konnector that works here.
@@ -196,7 +196,7 @@ func (t Terms) awaiting(now time.Time, b *v1alpha1.ClusterBinding) (c v1alpha1.C
 	if again = since.Add(firstHeartbeat).Sub(now); again > 0 {
 		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, v1alpha1.ReasonFirstHeartbeatPending, message), again + time.Second
 	}
-	severity, message = v1alpha1.SeverityWarning, "no konnector has reported since the bind: none runs in the App Cluster, or it does not reach this API server"+t.orKlutchs(b)
+	severity, message = v1alpha1.SeverityWarning, "no konnector has reported since the bind: none runs in the App Cluster, or it does not reach this API server"+t.orLegacy(b)
 	switch {
 	case last.IsZero():
 	case t.Since.IsZero(): // it was bound here, and by us
@@ -207,15 +207,15 @@ func (t Terms) awaiting(now time.Time, b *v1alpha1.ClusterBinding) (c v1alpha1.C
 	return v1alpha1.False(v1alpha1.ConditionHealthy, severity, v1alpha1.ReasonFirstHeartbeatPending, message), 0
 }
 
-// orKlutchs says of a konnector that is silent that it may be Klutch's, where that may not be used.
-func (t Terms) orKlutchs(b *v1alpha1.ClusterBinding) string {
-	if t.Klutchs {
+// orLegacy says of a konnector that is silent that it may be a legacy one, where that may not be used.
+func (t Terms) orLegacy(b *v1alpha1.ClusterBinding) string {
+	if t.Legacy {
 		return ""
 	}
 	return ", or it is Klutch's, " + lacking(b)
 }
 
-// lacking says what Klutch's konnector waits for, which never says it itself.
+// lacking says what the legacy konnector waits for, which never says it itself.
 func lacking(b *v1alpha1.ClusterBinding) string {
 	return fmt.Sprintf("which waits until it may list Secrets in the tenant namespace: kubectl label namespace %s %s=true lets it, --klutch-konnectors=all lets those of all tenants, "+
 		"and kubectl bind konnector upgrade --image IMAGE --force-conflicts puts ours in its place", b.Namespace, v1alpha1.KlutchKonnectorLabel)

@@ -124,9 +124,9 @@ func (c *credentials) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret
 	return data, again, nil
 }
 
-// klutchKonnectorTTL is how long a token of Klutch's konnector lives: off for longer, it never
+// legacyKonnectorTTL is how long a token of the legacy konnector lives: off for longer, it never
 // comes back by itself, since it brings no new one with a dead one.
-const klutchKonnectorTTL = 24 * time.Hour
+const legacyKonnectorTTL = 24 * time.Hour
 
 // lasting is a token that a tenant keeps.
 func (c *credentials) lasting(ctx context.Context, anchor *corev1.Secret) (*authenticationv1.TokenRequestStatus, error) {
@@ -140,8 +140,8 @@ func (c *credentials) lasting(ctx context.Context, anchor *corev1.Secret) (*auth
 // tokenLife is for how long the tokens of a tenant are issued.
 func (o *Options) tokenLife(tenant metav1.Object) time.Duration {
 	life := o.TokenTTL
-	if o.klutchKonnector(tenant) {
-		life = max(life, klutchKonnectorTTL)
+	if o.usesLegacyKonnector(tenant) {
+		life = max(life, legacyKonnectorTTL)
 		if age := o.MaxLoginAge; age > 0 {
 			life = min(life, age)
 		}

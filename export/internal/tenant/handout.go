@@ -33,7 +33,7 @@ func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, er
 
 // Short returns a kubeconfig for the legacy CLI, with a token that ends in minutes, since browsers
 // keep the URLs that they were sent to; the konnector replaces it by the kept one. Of the older
-// tokens Short ends only those that Klutch's backend made, which never end by themselves.
+// tokens Short ends only those that the legacy backend made, which never end by themselves.
 func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, error) {
 	n, err := c.next(ctx, namespace, c.ownAnchor)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) 
 		if err != nil {
 			return err
 		}
-		if c.opts.klutchKonnector(ns) {
+		if c.opts.usesLegacyKonnector(ns) {
 			return IgnoreNotFound(c.Kube.CoreV1().Secrets(namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}}))
 		}
 		secret.Data = nil

@@ -36,7 +36,7 @@ type Options struct {
 	KlutchKonnectors bool // of all tenants may be Klutch's, else of those with the label
 
 	Prefixed    func(api string) bool       // whether the cluster-scoped API is switched on
-	Adopt       func(namespace string) bool // whether a tenant of Klutch's backend may be adopted
+	Adopt       func(namespace string) bool // whether a tenant of the legacy backend may be adopted
 	AdoptIssuer string                      // whose identities may have one adopted
 
 	Pauses Pauses

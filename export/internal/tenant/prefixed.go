@@ -266,9 +266,9 @@ func (c *contents) orphanable(ns *corev1.Namespace) *waiting {
 	return nil
 }
 
-// ending has Kubernetes leave the cluster-scoped objects of a tenant where they are if its policy
+// deleteOptions have Kubernetes leave the cluster-scoped objects of a tenant where they are if its policy
 // says so: their owner is its namespace.
-func ending(ns *corev1.Namespace, policy v1alpha1.DeletionPolicy) metav1.DeleteOptions {
+func deleteOptions(ns *corev1.Namespace, policy v1alpha1.DeletionPolicy) metav1.DeleteOptions {
 	if policy != v1alpha1.DeletionPolicyOrphan || len(exported(ns)) == 0 {
 		return metav1.DeleteOptions{}
 	}

@@ -75,7 +75,7 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 // resting is how long a tenant is left alone that waits for its App Cluster: each look is a
 // few requests for each of its namespaces, and what it writes must not have us look.
 func (r *removals) resting(binding *v1alpha1.ClusterBinding) time.Duration {
-	if terminating(binding) {
+	if removalBegan(binding) {
 		return 0
 	}
 	last := r.last(binding)
@@ -127,7 +127,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 	if waits.Reason == v1alpha1.ReasonRemovalHeld || waits.Reason == reasonRefused {
 		severity = v1alpha1.SeverityWarning
 	}
-	return writeClusterBinding(ctx, r.Dyn, binding, Terms{Klutchs: true}, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
+	return writeClusterBinding(ctx, r.Dyn, binding, Terms{Legacy: true}, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
 }
 
 // drain does the next steps of a removal, and returns what it waits for until ns is
@@ -139,7 +139,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if waits, err := r.unlessEmpty(ctx, binding, ns); waits != nil || err != nil {
 		return waits, err
 	}
-	if !terminating(binding) { // the tenant reconcile must not give back what is taken now
+	if !removalBegan(binding) { // the tenant reconcile must not give back what is taken now
 		err := r.Patch(ctx, ClusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
 		return &waiting{v1alpha1.ReasonDraining, "nothing is left of it"}, IgnoreNotFound(err)
 	}
@@ -161,7 +161,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if ns.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilnil // nothing is waited for
 	}
-	if err := r.deleteNamespace(ctx, ns, ending(ns, binding.Spec.DeletionPolicy)); err != nil {
+	if err := r.deleteNamespace(ctx, ns, deleteOptions(ns, binding.Spec.DeletionPolicy)); err != nil {
 		return nil, err
 	}
 	audit.Record(ctx, "tenant removed", "tenant", ns.Name, "policy", binding.Spec.DeletionPolicy)
@@ -284,5 +284,5 @@ func countsAsRemoval(binding *v1alpha1.ClusterBinding) bool {
 // removing returns the ClusterBinding of a tenant that is being removed at this moment.
 func (b *removalBreaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
 	binding, ok := Lookup(b.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
-	return binding, ok && terminating(binding) && b.whyHeld(binding) == nil
+	return binding, ok && removalBegan(binding) && b.whyHeld(binding) == nil
 }

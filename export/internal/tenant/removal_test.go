@@ -24,7 +24,7 @@ import (
 func TestP12StatusIsNoEvidence(t *testing.T) {
 	binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 	binding.Status.Conditions = []v1alpha1.Condition{v1alpha1.False(v1alpha1.ConditionRemoved, v1alpha1.SeverityInfo, v1alpha1.ReasonDraining, "")}
-	if terminating(binding) {
+	if removalBegan(binding) {
 		t.Error("the status of a tenant has its rights left alone")
 	}
 }
@@ -123,8 +123,8 @@ func TestUnknownPolicyTakesNothing(t *testing.T) {
 	for policy, known := range map[v1alpha1.DeletionPolicy]bool{"": false, "Archive": false, v1alpha1.DeletionPolicyDelete: true, v1alpha1.DeletionPolicyOrphan: true} {
 		binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 		binding.Spec.DeletionPolicy = policy
-		if terminating(binding) != known || countsAsRemoval(binding) != known {
-			t.Errorf("%q: removed at once: %t, counted: %t, want %t", policy, terminating(binding), countsAsRemoval(binding), known)
+		if removalBegan(binding) != known || countsAsRemoval(binding) != known {
+			t.Errorf("%q: removed at once: %t, counted: %t, want %t", policy, removalBegan(binding), countsAsRemoval(binding), known)
 		}
 		tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t", Annotations: map[string]string{v1alpha1.ExportedAnnotation: "things.example.org"}}}
 		looked := false

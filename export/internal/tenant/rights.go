@@ -253,7 +253,7 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, next *rbacv1.RoleBinding
 	got, _, err := obtain(fresh,
 		func() (*rbacv1.RoleBinding, error) { return bindings.Get(ctx, name, metav1.GetOptions{}) },
 		func() (*rbacv1.RoleBinding, error) { return bindings.Create(ctx, next, metav1.CreateOptions{}) })
-	if err == nil && got.RoleRef != role && (isTenantRole(role) && isTenantRole(got.RoleRef) || got.RoleRef == clusterRole(klutchRole(subject.Namespace))) { // a reference cannot be changed
+	if err == nil && got.RoleRef != role && (isTenantRole(role) && isTenantRole(got.RoleRef) || got.RoleRef == clusterRole(legacyRole(subject.Namespace))) { // a reference cannot be changed
 		_, err = bindings.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if fates.Is(err, fates.Exists) { // it is admitted
 			err = IgnoreNotFound(bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}}))
@@ -279,12 +279,12 @@ func isTenantRole(role rbacv1.RoleRef) bool {
 	return role.Kind == "ClusterRole" && slices.Contains([]string{v1alpha1.TenantRole, v1alpha1.KlutchKonnectorRole, v1alpha1.LegacyTenantRole}, role.Name)
 }
 
-// klutchKonnector tells whether the platform team lets a tenant use Klutch's konnector.
-func (o *Options) klutchKonnector(tenant metav1.Object) bool {
+// usesLegacyKonnector tells whether the platform team lets a tenant use the legacy konnector.
+func (o *Options) usesLegacyKonnector(tenant metav1.Object) bool {
 	return o.KlutchKonnectors || tenant.GetLabels()[v1alpha1.KlutchKonnectorLabel] == "true"
 }
 
-// withAnnotations lets a tenant write the Secrets that it reads: Klutch's konnector annotates
+// withAnnotations lets a tenant write the Secrets that it reads: the legacy konnector annotates
 // those that it copies.
 func withAnnotations(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	for i := range rules {

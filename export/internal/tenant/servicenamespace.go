@@ -177,7 +177,7 @@ func (n *serviceNamespaces) wanted(asked *v1alpha1.APIServiceNamespace, tenant m
 		used, withdrawn = nil, exports
 	}
 	w.capped, w.rules = Rules(exports), Rules(used, withdrawn...)
-	if n.opts.klutchKonnector(tenant) {
+	if n.opts.usesLegacyKonnector(tenant) {
 		w.rules = withAnnotations(w.rules)
 	}
 	return w

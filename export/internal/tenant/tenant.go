@@ -129,7 +129,7 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 		return fmt.Errorf("read tenant namespace: %w", err)
 	}
 	role := v1alpha1.TenantRole
-	if t.Opts.klutchKonnector(ns) {
+	if t.Opts.usesLegacyKonnector(ns) {
 		role = v1alpha1.KlutchKonnectorRole
 	}
 	_, err = t.Rights.bind(ctx, namespace, namespace, clusterRole(role), false)
@@ -302,7 +302,7 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, r *Record) (string,
 	if !fates.Is(err, fates.Absent) {
 		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
 	}
-	if theirs, err := t.atKlutch(ctx, h); theirs != nil || err != nil {
+	if theirs, err := t.atLegacyBackend(ctx, h); theirs != nil || err != nil {
 		if err != nil {
 			return "", err
 		}
@@ -320,9 +320,9 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, r *Record) (string,
 	return name, nil
 }
 
-// atKlutch returns the namespace that Klutch's backend has made for h, or nil. It serves an
+// atLegacyBackend returns the namespace that the legacy backend has made for h, or nil. It serves an
 // identity no more that two namespaces carry, so there must not be a second one.
-func (t *Tenants) atKlutch(ctx context.Context, h Holder) (found *metav1.PartialObjectMetadata, err error) {
+func (t *Tenants) atLegacyBackend(ctx context.Context, h Holder) (found *metav1.PartialObjectMetadata, err error) {
 	opts := metav1.ListOptions{Limit: namespacesPage}
 	for identity := h.Annotations()[v1alpha1.IdentityAnnotation]; ; {
 		list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, opts)
@@ -346,7 +346,7 @@ func (t *Tenants) atKlutch(ctx context.Context, h Holder) (found *metav1.Partial
 	}
 }
 
-// adopt makes the tenant of r's holder at Klutch's backend one of ours. Each step can be done again; the
+// adopt makes the tenant of r's holder at the legacy backend one of ours. Each step can be done again; the
 // annotation, which only a program or person with the verb adopt may write, comes last.
 func (t *Tenants) adopt(ctx context.Context, r *Record, name string) (string, error) {
 	h := r.holder()
@@ -388,7 +388,7 @@ func (t *Tenants) adopt(ctx context.Context, r *Record, name string) (string, er
 
 // adoptable says why a namespace is not to be adopted for h. Klutch's identities name no
 // issuer, and the name of a cluster is the client's word: it must not shift the border between
-// the two. The ClusterRole shows that Klutch's backend has made the namespace.
+// the two. The ClusterRole shows that the legacy backend has made the namespace.
 func (t *Tenants) adoptable(ctx context.Context, h Holder, ns *corev1.Namespace) error {
 	switch {
 	case !t.Opts.Adopt(ns.Name):
@@ -400,7 +400,7 @@ func (t *Tenants) adoptable(ctx context.Context, h Holder, ns *corev1.Namespace)
 	case ns.DeletionTimestamp != nil:
 		return errors.New("it is being deleted")
 	}
-	role, err := t.Kube.RbacV1().ClusterRoles().Get(ctx, klutchRole(ns.Name), metav1.GetOptions{})
+	role, err := t.Kube.RbacV1().ClusterRoles().Get(ctx, legacyRole(ns.Name), metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read what Klutch's backend has granted to it (the platform team runs kubectl apply -k deploy/adoption): %w", err)
 	}
@@ -419,7 +419,7 @@ func (t *Tenants) adoptable(ctx context.Context, h Holder, ns *corev1.Namespace)
 }
 
 // inherit begins the record of an adopted tenant with its holder and the exports that it has,
-// whatever a Secret of that name says: tenants of Klutch's backend may write Secrets everywhere.
+// whatever a Secret of that name says: tenants of the legacy backend may write Secrets everywhere.
 func (t *Tenants) inherit(ctx context.Context, name string, r Record) error {
 	exports, err := t.Meta.Resource(ExportResource).Namespace(name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -449,7 +449,7 @@ func (t *Tenants) inherit(ctx context.Context, name string, r Record) error {
 	return t.setFinalizers(ctx, ClusterBindingResource, binding, append(binding.Finalizers, v1alpha1.TenantFinalizer))
 }
 
-// label says whose namespace it is that Klutch's backend has made.
+// label says whose namespace it is that the legacy backend has made.
 func (t *Tenants) label(ctx context.Context, ns *corev1.Namespace, tenant string, labels map[string]string) (*corev1.Namespace, error) {
 	if ns.Labels[v1alpha1.TenantLabel] == tenant {
 		return ns, nil
@@ -465,7 +465,7 @@ func (t *Tenants) label(ctx context.Context, ns *corev1.Namespace, tenant string
 	return ns, nil
 }
 
-// adoptService labels the service namespace that Klutch's backend has made for an adopted
+// adoptService labels the service namespace that the legacy backend has made for an adopted
 // tenant, and has given it rights in.
 func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotations, labels map[string]string) error {
 	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -473,21 +473,21 @@ func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotat
 		return IgnoreNotFound(err)
 	}
 	rights, err := t.Kube.RbacV1().RoleBindings(name).Get(ctx, v1alpha1.TenantRoleBinding, metav1.GetOptions{})
-	if err != nil || rights.RoleRef != clusterRole(klutchRole(tenant)) {
+	if err != nil || rights.RoleRef != clusterRole(legacyRole(tenant)) {
 		return IgnoreNotFound(err)
 	}
 	_, err = t.label(ctx, ns, tenant, labels)
 	return err
 }
 
-// klutchRole is the ClusterRole, and ClusterRoleBinding, of a tenant of Klutch's backend.
-func klutchRole(tenant string) string { return v1alpha1.LegacyTenantRole + "-" + tenant }
+// legacyRole is the ClusterRole, and ClusterRoleBinding, of a tenant of the legacy backend.
+func legacyRole(tenant string) string { return v1alpha1.LegacyTenantRole + "-" + tenant }
 
-// narrow takes from an adopted tenant what Klutch's backend gave it in the whole cluster, once it
+// narrow takes from an adopted tenant what the legacy backend gave it in the whole cluster, once it
 // has our rights to the cluster-scoped APIs that it goes on with.
 func (t *Tenants) narrow(ctx context.Context, tenant string) error {
 	wide := func(opts metav1.DeleteOptions) error {
-		return t.Kube.RbacV1().ClusterRoleBindings().Delete(ctx, klutchRole(tenant), opts)
+		return t.Kube.RbacV1().ClusterRoleBindings().Delete(ctx, legacyRole(tenant), opts)
 	}
 	if fates.Is(wide(metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), fates.Absent) {
 		return nil
