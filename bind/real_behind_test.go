@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
-	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -499,31 +497,6 @@ func TestConnectionTold(t *testing.T) {
 	}
 	within(25*time.Second, v1alpha1.ReasonTenantGone, "removed this cluster's tenant")
 	w.hears(t, "one", "Warning TenantGone")
-}
-
-// A control plane that takes requests and answers none is found within half a minute,
-// also where nothing is asked of it.
-func TestControlPlaneHangs(t *testing.T) {
-	w := newWorld(t)
-	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
-	p := testplatform.Start(t, w.controlPlane.Config())
-	data, err := p.Kubeconfig(tenant, w.controlPlane.token(t, tenant, v1alpha1.TenantServiceAccount)).Write()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
-	w.run(t, bind.Options{})
-	w.bind(t, widgets)
-	w.allow(t, widgets)
-	w.ready(t, widgets)
-	mend := p.Fault(func(*http.Request) bool { return true }, testplatform.Hang())
-	began := time.Now()
-	w.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time")
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("found after %s", took)
-	}
-	mend()
-	w.ready(t, widgets)
 }
 
 // A konnector that was killed is found as soon as it would have lost its Lease, one that was
