@@ -175,8 +175,9 @@ func (w *world) leaves(s *Sync) string {
 		return "the copy of a Secret"
 	case w.counted(w.source, secrets, w.sourceNS) != 1: // what sources refer to
 		return "copies of credentials"
-	case s.Status().Orphans > 0:
-		return "what is said of orphans"
+	}
+	if st := s.Status(); st.Orphans+st.Held+st.HeldCopies+len(st.Untold) > 0 {
+		return fmt.Sprintf("what the Sync says, %+v,", st)
 	}
 	return ""
 }

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -90,15 +89,13 @@ func (w world) missed(command, why string) {
 // release waits until so many deletions are held, and says that they are meant.
 func (w world) release(word string) {
 	w.Helper()
-	binding := stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: services[0]}
-	w.await(binding, mentions("DeletionsHeld", "apiservicebinding "+services[0]))
+	w.await(w.binding(services[0]), mentions("DeletionsHeld", "apiservicebinding "+services[0]))
 	w.patchRelease(word)
 }
 
 func (w world) patchRelease(word string) {
 	w.Helper()
-	binding := stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: services[0]}
-	w.must(w.patch(binding, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)))
+	w.must(w.patch(w.binding(services[0]), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)))
 }
 
 // releaseOne waits until a claim is gone. Deletions that arrive after a release are
