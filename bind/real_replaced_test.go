@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,9 +22,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -108,10 +110,26 @@ func TestControlPlaneReplaced(t *testing.T) {
 		}
 		return nil
 	})
-	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"metadata": map[string]any{"annotations": map[string]any{klutchsync.ReleaseAnnotation: "now"}}})
+	held := v1alpha1.FindCondition(get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets).Status.Conditions, v1alpha1.ConditionDeletionsInSync)
+	_, command, _ := strings.Cut(held.Message, "If all are meant, run: ")
+	w.app.types(t, command)
 	up("second")
 	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, "")
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
+}
+
+// types has a shell do what a command says, with kubectl.
+func (s *side) types(t *testing.T, command string) {
+	t.Helper()
+	bin := tempdir.ForTest(t, "kubectl")
+	if err := cluster.Kubectl(t.Context(), bin); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", command) //nolint:gosec // of a message of ours
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil || command == "" {
+		t.Fatalf("%q: %v\n%s", command, err, out)
+	}
 }
 
 // removeTenant removes the tenant and one service namespace, with all that is in them.

@@ -103,7 +103,7 @@ func (w world) released() (held int) {
 	w.Helper()
 	said := regexp.MustCompile(`^(\d+) deleted objects .*? run: kubectl (.*)$`)
 	left, untold := "", ""
-	err := wait.PollUntilContextTimeout(w.ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.ctx, time.Second, patience, true, func(context.Context) (bool, error) {
 		if left = w.leftOver(); left == "" {
 			return true, nil
 		}
@@ -118,7 +118,7 @@ func (w world) released() (held int) {
 			}
 			n, _ := strconv.Atoi(m[1])
 			held += n
-			_, err := stack.Reader{Stack: w.s, Folder: ".", Namespace: w.namespace}.Type(ctx, "kubectl --context app "+m[2])
+			_, err := stack.Reader{Stack: w.s, Folder: ".", Namespace: w.namespace}.Type(w.ctx, "kubectl --context app "+m[2])
 			w.must(err)
 		}
 		return false, nil
