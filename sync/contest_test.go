@@ -279,6 +279,26 @@ func TestCopiesOfAStrippedTarget(t *testing.T) {
 	})
 }
 
+// A target without our annotation is known by its source's field manager, be it that the binding
+// has another name now, and what the user removes of it goes.
+func TestStrippedUnderAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{Binding: "first"})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		time.Sleep(time.Minute)
+		stop()
+		w.merge(w.target, w.targetNS, "a", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, SourceAnnotation))
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":null}}`)
+		defer w.run(Options{Binding: "second"})()
+		time.Sleep(time.Minute)
+		got := w.targetOf("a")
+		if why, spec := w.message("a"), got.Object["spec"]; why != "" || field(got, "spec", "color") != nil || got.GetAnnotations()[SourceAnnotation] == "" {
+			t.Errorf("message %q, spec %v, annotations %v", why, spec, got.GetAnnotations())
+		}
+	})
+}
+
 // Where source and target are one cluster, targets have no targets: those of other Syncs neither,
 // nor those whose annotations a policy takes off. A target that goes is let go by all.
 func TestOneCluster(t *testing.T) {

@@ -287,15 +287,13 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 	m.targetApplied(name, uid, c)
 }
 
-// keeps reports whether what we applied to a target for a source is held for it: under the name that
-// the binding had when it sent what it does now.
+// keeps reports whether what we applied to a target for a source is held for it, under whatever name
+// the binding has had.
 func (m *model) keeps(target *unstructured.Unstructured, source string) bool {
-	binding := m.sim.plan.Binding
-	if m.call != nil {
-		binding = m.call.binding
-	}
-	keeper := "klutch.anynines.com/" + binding + "/" + source[max(0, len(source)-12):]
-	return heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")
+	return slices.ContainsFunc([]string{"sim", "renamed"}, func(binding string) bool {
+		keeper := "klutch.anynines.com/" + binding + "/" + source[max(0, len(source)-12):]
+		return heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")
+	})
 }
 
 // targetDeleted checks that a target is deleted because its source was.

@@ -47,7 +47,7 @@ type modelTarget struct {
 // made reports whether the target was made from the source with a UID, by us or by a
 // legacy konnector.
 func (t modelTarget) made(uid uint8) bool {
-	return uid != 0 && t.uid != 0 && !t.other && (t.from == uid || t.from == 0 && (t.legacy == uid || t.managed == uid))
+	return uid != 0 && t.uid != 0 && !t.other && (t.from == uid || t.from == 0 && (t.legacy == uid || t.managed == uid || t.renamed == uid))
 }
 
 // sent is the status as the source gets it, which tells one target's from another's.
@@ -239,7 +239,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 	src, dst := k.source, k.target
 	inherits := src.uid != 0 && dst.uid != 0 && dst.from == 0 && dst.legacy == src.uid && src.finalizer && (!dst.deleting || src.deleting) &&
 		(k.targetAt == live || dst.managed == src.uid)
-	made := src.uid != 0 && !dst.other && (dst.from == src.uid || dst.from == 0 && dst.managed == src.uid)
+	made := src.uid != 0 && !dst.other && (dst.from == src.uid || dst.from == 0 && (dst.managed == src.uid || dst.renamed == src.uid))
 	switch {
 	case dst.uid == 0 && (k.accepted != 0 || src.status != 0 && !k.never || src.message == modelVanished || src.message == modelVanishedHeld || r.policy.lost == LostRecreate && src.mark != 0):
 		return relationVanished
@@ -249,7 +249,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationOrphan
 	case src.uid == 0:
 		return relationForeign
-	case inherits && dst.managed != src.uid:
+	case inherits && !made:
 		return relationLegacy
 	case (inherits || made) && dst.contended:
 		return relationLegacyWrote
@@ -282,7 +282,7 @@ func (r *modelRun) content(k *modelKonnector) content {
 		return contentAhead
 	case dst.gen > src.gen && src.gen < dst.behind && !src.send:
 		return contentBehind
-	case (r.policy.drift == DriftReport || dst.renamed != 0) && dst.from == src.uid && dst.managed != src.uid:
+	case (r.policy.drift == DriftReport && dst.from == src.uid || dst.renamed != 0) && dst.managed != src.uid:
 		return contentShared
 	case dst.gen > src.gen && k.sourceAt != live:
 		return contentRewritten
@@ -634,7 +634,7 @@ func otherMoves() []modelMove {
 			return ok
 		}, 1},
 		{"the binding has another name, with which a konnector starts", func(w *modelWorld) bool {
-			ok := w.target.from != 0 && !w.target.other && w.target.managed != 0
+			ok := !w.target.other && w.target.managed != 0
 			w.target.managed, w.target.renamed = 0, w.target.managed
 			w.start(0, false)
 			return ok

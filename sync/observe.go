@@ -431,7 +431,7 @@ func (o *observer) compare(p *pair, r *record) content {
 		return contentAhead
 	case from.Generation > p.source.GetGeneration() && p.source.GetGeneration() <= seen:
 		return contentBehind
-	case p.isMade && !p.state.target.managed && (p.policy.drift == DriftReport || fields.By(p.target, o.names.Earlier(p.keeper)) != nil):
+	case !p.state.target.managed && (p.isMade && p.policy.drift == DriftReport || fields.By(p.target, o.names.Earlier(p.keeper)) != nil):
 		return contentShared // an apply that yields would meet others' claims to our marks, or leave what another one applied
 	case from.Generation > p.source.GetGeneration() && p.state.source.freshness != live:
 		return contentRewritten

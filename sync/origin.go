@@ -158,9 +158,10 @@ func (o Origin) cluster() types.UID {
 func (o origin) made(target Origin) bool { return o.uid != "" && target.UID == o.uid }
 
 // madeFrom reports whether a target that says made of itself was made from the source of a UID.
-// Others may take our annotations off: then the field manager of that incarnation tells.
+// Others may take our annotations off: then the field manager of that incarnation tells, also that
+// from before the binding had the name that it has.
 func madeFrom(n *names.Names, made Origin, target *unstructured.Unstructured, source types.UID) bool {
-	return made.UID == source || made.UID == "" && fields.Of(target, n.Incarnation(source)) != nil
+	return made.UID == source || made.UID == "" && fields.By(target, n.Incarnations(source)) != nil
 }
 
 // sameName reports whether a target was made from a source of this name, in whatever

@@ -200,7 +200,7 @@ func (m *model) shown(e watch.Event) {
 func (m *model) proven(l *life, t *unstructured.Unstructured) bool {
 	k := l.shown
 	return k != nil && k.alive() && k.born == l.to && m.sim.strict() && m.disasters == 0 && m.sim.plan.Deletion == klutchsync.DeletionDelete &&
-		t.GetDeletionTimestamp() == nil && m.keeps(t, sourceUID(t)) && k.sync.Status().Held == 0
+		t.GetDeletionTimestamp() == nil && m.keeps(t, sourceUID(t)) && !m.formerly(t) && k.sync.Status().Held == 0
 }
 
 // reports are what a run of a konnector tells of objects.

@@ -120,7 +120,6 @@ type call struct {
 	sent      time.Time
 	seq       int
 	unseen    string // side that its sender cannot have seen
-	binding   string // of its sender
 	text      string
 }
 
@@ -306,7 +305,7 @@ func (s *sim) gate(k *konnector, side int, view **fakecluster.View) func(context
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := &call{konnector: k, binding: s.plan.Binding, side: side, view: *view, request: r, do: do, answer: make(chan error, 1)}
+		c := &call{konnector: k, side: side, view: *view, request: r, do: do, answer: make(chan error, 1)}
 		s.arrives(c)
 		select {
 		case err := <-c.answer:

@@ -93,8 +93,16 @@ func (n *Names) RelatedManager(end string) string { return n.manager + end }
 
 // Incarnation is the field manager of the target of the source with a UID.
 func (n *Names) Incarnation(uid types.UID) string {
-	return n.manager + "/" + string(uid[max(0, len(uid)-shortUID):])
+	return n.manager + end(uid)
 }
+
+// Incarnations selects what was applied to the target of the source with a UID, also while the
+// binding had another name.
+func (n *Names) Incarnations(uid types.UID) func(fields.Entry) bool {
+	return func(e fields.Entry) bool { return n.Applied(e) && strings.HasSuffix(e.Manager, end(uid)) }
+}
+
+func end(uid types.UID) string { return "/" + string(uid[max(0, len(uid)-shortUID):]) }
 
 // Maker is the end of the UID of the source whose incarnation owns fields of a target; empty if
 // none does.
