@@ -139,15 +139,17 @@ func (e *engine) newAccess(p *queue.Pool) *namespaces.Access {
 // run works until ctx is done.
 func (e *engine) run(ctx context.Context) error {
 	defer e.close()
+	// The clusters are identified before anything of them is listed, so that a cluster that
+	// takes the place of one in between is seen to be another one.
+	if e.identify(ctx) != nil {
+		return nil // ctx is done
+	}
 	// Schemas are read before objects are listed: an object that was listed under an older
 	// schema lacks fields, and is listed anew when another schema is read.
 	for _, schema := range e.schemas {
 		schema.Load(ctx)
 	}
 	e.watch(ctx)
-	if e.identify(ctx) != nil {
-		return nil // ctx is done
-	}
 	ctx, e.cancel = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
