@@ -18,13 +18,14 @@ import (
 // I15: more deletions than are plausible, and those of a cluster that has turned
 // out to be another one, wait until somebody releases them.
 
-// A ledger is what one incarnation of a konnector has asked to have deleted.
+// A ledger is what one incarnation of a konnector has asked to have deleted, and made anew.
 type ledger struct {
-	asked  map[string]time.Time // first, by UID of the source
-	copies map[string]time.Time // that claims which stay had, by UID
-	freed  map[string]bool      // UIDs of sources whose deletion an operator has let pass, and of copies
-	knows  [2]int               // when it was last told who a cluster is, by the clock of the sight; 0 for never
-	moved  [2]int               // when one that it knew became another one; 0 for never
+	asked  map[string]time.Time       // first, by UID of the source, and of a target that was made anew too
+	copies map[string]time.Time       // that claims which stay had, by UID
+	orders map[cache.ObjectName]order // targets that it knows of, by name
+	freed  map[string]bool            // UIDs of sources whose deletion an operator has let pass, and of copies
+	knows  [2]int                     // when it was last told who a cluster is, by the clock of the sight; 0 for never
+	moved  [2]int                     // when one that it knew became another one; 0 for never
 }
 
 // A deletionLog is what a konnector keeps over restarts. The last save may be lost with the
@@ -161,7 +162,7 @@ func (m *model) noteHeld(source *unstructured.Unstructured) {
 	}
 }
 
-// dying are the UIDs of the sources that are being deleted, or have gone and left a target, and of
+// dying are the UIDs of the sources that are being deleted, have no target, or have gone and left one, and of
 // the copies that no target refers to.
 func (m *model) dying() map[string]bool {
 	out := map[string]bool{}
@@ -174,8 +175,8 @@ func (m *model) dying() map[string]bool {
 			out[string(copied.GetUID())] = true
 		}
 	}
-	for _, o := range m.now[sideSource] {
-		if o.GetDeletionTimestamp() != nil {
+	for name, o := range m.now[sideSource] {
+		if o.GetDeletionTimestamp() != nil || m.now[sideTarget][op{name: name}.target()] == nil {
 			out[string(o.GetUID())] = true
 		}
 	}

@@ -42,6 +42,9 @@ func (v *sight) passed(k *konnector, source cache.ObjectName) {
 func (v *sight) answered(c *call, err error) {
 	v.clock++
 	view := c.konnector.at(c.side, c.request.Object.Namespace)
+	if err != nil && c.made {
+		delete(c.konnector.orders, c.request.Object)
+	}
 	switch r := c.request; {
 	case r.Resource == simNamespaces && r.Verb == "get" && err == nil:
 		c.konnector.knows[c.side] = v.clock

@@ -83,6 +83,7 @@ func (m *model) breaks(invariant, format string, args ...any) {
 // disaster notes that a side loses objects in a way that leaves no tombstone.
 func (m *model) disaster(side int) {
 	m.disasters++
+	m.sim.forgetOrders()
 	for _, l := range m.lives {
 		l.forced = l.forced || side == sideSource
 		l.late = l.late || side == sideTarget // what has been seen to be gone may come back
@@ -335,6 +336,7 @@ func (m *model) destructive(what string) {
 func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.Commit) {
 	if c.Before == nil {
 		m.created++
+		m.orders(name, uid, string(c.After.GetUID()))
 		for other, t := range m.now[sideTarget] {
 			if sourceUID(t) == uid {
 				m.breaks("I4", "%s was made beside %s, both from %s", name, other, uid)

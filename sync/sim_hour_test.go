@@ -33,13 +33,13 @@ func hours() (all []generator) {
 		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
 		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
 	)
-	return slices.Concat(all, rareHours(), programHours(), []generator{copyWrites.refused(0)})
+	return slices.Concat(all, rareHours(), programHours(), []generator{copyWrites.refused(0), lossesOverRestarts})
 }
 
 // rareHours are drawn by recount.
 func rareHours() (all []generator) {
 	all = []generator{
-		{"deletions over restarts", 0, func(s *sim, _ op) { s.deletedOverRestarts() }},
+		{"deletions over restarts", 0, func(s *sim, _ op) { s.goneOverRestarts(sideSource) }},
 		{"a second Sync within the source's cluster", 0, func(s *sim, _ op) { s.joined(true) }},
 		{"a kind that is taken away for an hour", 0, func(s *sim, o op) { s.goes(o) }},
 	}
@@ -68,9 +68,28 @@ func (p *simPlan) recount(r *rand.Rand) {
 	}
 }
 
-// deletedOverRestarts has konnectors that let one deletion pass, and keep their number, begin
-// anew after each that users ask for. I15 counts over that.
-func (s *sim) deletedOverRestarts() {
+// lossesOverRestarts is drawn by loseOverRestarts.
+var lossesOverRestarts = generator{"losses over restarts", 0, func(s *sim, _ op) {
+	doCreate(s, op{name: oldThing})
+	doCreate(s, op{name: newThing})
+	s.pass(time.Minute)
+	s.edits() // of which the sources know that there were targets
+	s.pass(time.Minute)
+	s.goneOverRestarts(sideTarget)
+}}
+
+// loseOverRestarts has one history in 32 end with losses over restarts. They are drawn apart, so that the
+// others stay what they were.
+func (p *simPlan) loseOverRestarts(r *rand.Rand) {
+	if p.seed%4 > 0 || r.IntN(8) > 0 {
+		return
+	}
+	p.hour = op{kind: lossesOverRestarts.kind, name: p.hour.name, act: lossesOverRestarts.act}
+}
+
+// goneOverRestarts has konnectors that let one deletion pass, and keep their number, begin anew after each
+// that users ask for, or after the loss of each target. I15 counts over that.
+func (s *sim) goneOverRestarts(side int) {
 	s.plan.traits = append(slices.Clone(s.plan.traits), "deletion log")
 	s.plan.DeletionLimit = 1
 	again := func() {
@@ -81,8 +100,8 @@ func (s *sim) deletedOverRestarts() {
 		s.pass(20 * time.Second)
 	}
 	again()
-	for _, name := range sorted(s.model.now[sideSource]) {
-		_ = s.things(sideSource, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
+	for _, name := range sorted(s.model.now[side]) {
+		_ = s.things(side, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
 		s.pass(20 * time.Second)
 		again()
 	}

@@ -36,6 +36,7 @@ func losses() []generator {
 // leave has the target's API server say that it takes no new things, or else the platform that it
 // has withdrawn its offer, and all things go.
 func (s *sim) leave(served bool) {
+	s.forgetOrders()
 	s.clusters[sideTarget].Leave(simThings, served)
 	s.withdrawn.Store(!served)
 	objects, _ := s.clusters[sideTarget].Objects(simThings)

@@ -135,6 +135,7 @@ func newPlan(seed uint64) simPlan {
 	p.unmark(rand.New(rand.NewPCG(seed, 17)))
 	p.estrange(rand.New(rand.NewPCG(seed, 19)))
 	p.refuseCopies(rand.New(rand.NewPCG(seed, 23)))
+	p.loseOverRestarts(rand.New(rand.NewPCG(seed, 29)))
 	p.traits = append(p.traits, "a minute as it is")
 	return p
 }

@@ -120,6 +120,7 @@ type call struct {
 	sent      time.Time
 	seq       int
 	unseen    string // side that its sender cannot have seen
+	made      bool   // it has made a target
 	text      string
 }
 
@@ -253,6 +254,7 @@ func (s *sim) start(k *konnector) {
 	} else {
 		k.ledger = ledger{}
 	}
+	s.model.remembers(k)
 	k.listed = map[string]bool{}
 	var ctx context.Context
 	ctx, k.cancel = context.WithCancel(s.ctx)
