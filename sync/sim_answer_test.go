@@ -23,6 +23,13 @@ import (
 
 var simAnswers = fakecluster.Answers()
 
+// So many answers are drawn by the numbers of ops. Those that came to the table later are drawn apart, by
+// numbers from laterFrom on, so that the others stay what they were.
+const (
+	drawnAnswers = 26
+	laterFrom    = 2000
+)
+
 // A scope is a set of requests that an API server answers with one error.
 type scope struct {
 	name  string
@@ -70,13 +77,13 @@ func answers() []generator {
 	return []generator{
 		{"write answered", 3, func(s *sim, o op) {
 			effect := "none"
-			if lateAnswer(o.n % len(simAnswers)) {
-				effect = []string{"none", "done", "late"}[o.n/len(simAnswers)%3]
+			if lateAnswer(o.n % drawnAnswers) {
+				effect = []string{"none", "done", "late"}[o.n/drawnAnswers%3]
 			}
-			s.faults = append(s.faults, fault{kind: "answer", effect: effect, n: o.n})
+			s.faults = append(s.faults, fault{kind: "answer", effect: effect, n: o.n % drawnAnswers})
 		}},
 		{"read answered", 2, func(s *sim, o op) {
-			s.faults = append(s.faults, fault{kind: "answer", effect: "none", n: o.n, reads: true})
+			s.faults = append(s.faults, fault{kind: "answer", effect: "none", n: o.n % drawnAnswers, reads: true})
 		}},
 		{"refused for an hour", 3, func(s *sim, o op) { s.refusal = refusing(scopes[min(o.n/200%3, 1)], o.n) }},
 	}
@@ -143,7 +150,10 @@ type refusal struct {
 // refusing is a refusal by a number: the answer, and in its hundreds the side and whether writes
 // are done.
 func refusing(within scope, n int) *refusal {
-	number := n % 100 % len(simAnswers)
+	number := n % 100 % drawnAnswers
+	if n >= laterFrom {
+		number = drawnAnswers + n%100%(len(simAnswers)-drawnAnswers)
+	}
 	r := &refusal{Answer: simAnswers[number], answer: number, scope: within, side: n / 100 % 2}
 	r.after = n/200%2 == 1 && lateAnswer(r.answer)
 	return r
@@ -165,16 +175,16 @@ type cell struct {
 // cells are all refusals that there can be.
 var cells = func() (all []cell) {
 	for _, within := range scopes {
-		all = append(all, within.cells()...)
+		all = append(all, within.cells(0, drawnAnswers)...)
 	}
 	return all
 }()
 
-// cells are all refusals of a scope that there can be.
-func (s scope) cells() (all []cell) {
-	for n := range 400 {
-		side, number := sideName(n/100%2), n%100
-		if after := n >= 200; number < len(simAnswers) && strings.Contains(s.sides, side) && (!after || s.writes() && lateAnswer(number)) {
+// cells are the refusals of a scope that there can be, with the answers of numbers from one on.
+func (s scope) cells(from, answers int) (all []cell) {
+	for n := from; n < from+400; n++ {
+		r := refusing(s, n)
+		if n%100 < answers && strings.Contains(s.sides, sideName(r.side)) && (n%400 < 200 || r.after && s.writes()) {
 			all = append(all, cell{s, n})
 		}
 	}
@@ -201,9 +211,47 @@ func (p *simPlan) refuseCopies(r *rand.Rand) {
 	if p.seed%4 > 0 || r.IntN(4) > 0 {
 		return
 	}
-	all := copyWrites.cells()
+	all := copyWrites.cells(0, drawnAnswers)
 	p.hour = all[r.IntN(len(all))].hour(p.hour.name)
 	p.enable()
+}
+
+// refuseLater has one history in four go on, after its last hour, with another one of an answer that came
+// to the table later: half of them of all requests, since few ask for Secrets and schemas.
+func (p *simPlan) refuseLater(r *rand.Rand) {
+	if p.seed%4 == 0 || r.IntN(5) > 1 {
+		return
+	}
+	answer, everything := drawnAnswers+r.IntN(len(simAnswers)-drawnAnswers), r.IntN(2) == 0
+	var all []cell
+	for _, within := range append(slices.Clone(scopes), copyWrites) {
+		all = append(all, within.cells(laterFrom, len(simAnswers)-drawnAnswers)...)
+	}
+	all = slices.DeleteFunc(all, func(c cell) bool {
+		return refusing(c.scope, c.n).answer != answer || !p.meets(c) || everything && c.name != "all" && simAnswers[answer].Kind != fates.Unserved
+	})
+	if len(all) > 0 {
+		p.later = all[r.IntN(len(all))].hour(p.hour.name)
+	}
+}
+
+// meets reports whether konnectors ask in p what c refuses, and may be told so: that a kind has no status
+// subresource they believe where no schema tells otherwise.
+func (p *simPlan) meets(c cell) bool {
+	r := refusing(c.scope, c.n)
+	switch schemas := p.schemas() && !p.has("schemas unreadable"); {
+	case r.Kind == fates.Unserved:
+		return c.name == "statuses" && schemas
+	case c.name == copyWrites.name && r.side == sideTarget:
+		return p.related(klutchsync.SourceSide)
+	case strings.Contains(c.name, "copies"):
+		return p.related(klutchsync.TargetSide)
+	case c.name == "schemas":
+		return schemas
+	case c.name == "deletions":
+		return p.Deletion == klutchsync.DeletionDelete
+	}
+	return true
 }
 
 // enable has a plan ask what its last hour refuses.
@@ -260,7 +308,6 @@ func (r *refusal) meets(c *call) bool {
 
 // answered is the answer of a number to c, which perhaps was done.
 func (s *sim) answered(c *call, n int, done bool) error {
-	n %= len(simAnswers)
 	if simAnswers[n].Gives(c.request) {
 		s.met[meeting{c.side, asked(c.request), n, done}]++
 	}
@@ -499,7 +546,7 @@ func (s *sim) letGo() {
 func (p simPlan) contests() bool {
 	return slices.ContainsFunc(p.ops, func(o op) bool {
 		answered := strings.Contains(o.kind, "answered") || strings.Contains(o.kind, "refused for")
-		return !o.skip && answered && simAnswers[o.n%len(simAnswers)].Kind == fates.Contested
+		return !o.skip && answered && simAnswers[o.n%drawnAnswers].Kind == fates.Contested
 	})
 }
 

@@ -22,8 +22,9 @@ type simPlan struct {
 	traits     []string // names of those that it has
 	konnectors int
 	klutchsync.Options
-	ops  []op
-	hour op // of errors, with which the history ends; of no kind for none
+	ops   []op
+	hour  op // of errors, with which the history ends; of no kind for none
+	later op // another one after that
 }
 
 // An op is one thing that happens.
@@ -136,6 +137,7 @@ func newPlan(seed uint64) simPlan {
 	p.estrange(rand.New(rand.NewPCG(seed, 19)))
 	p.refuseCopies(rand.New(rand.NewPCG(seed, 23)))
 	p.loseOverRestarts(rand.New(rand.NewPCG(seed, 29)))
+	p.refuseLater(rand.New(rand.NewPCG(seed, 31)))
 	p.traits = append(p.traits, "a minute as it is")
 	return p
 }
@@ -173,7 +175,10 @@ func (p simPlan) String() string {
 	if p.hour.act == nil {
 		return out
 	}
-	return out + ": " + p.hour.String()
+	if out += ": " + p.hour.String(); p.later.act == nil {
+		return out
+	}
+	return out + ", " + p.later.String()
 }
 
 func parsePlan(t *testing.T, text string) simPlan {
@@ -194,7 +199,10 @@ func parsePlan(t *testing.T, text string) simPlan {
 		p.ops = append(p.ops, parseOp(t, item, known))
 	}
 	if len(parts) > 3 {
-		p.hour = parseOp(t, parts[3], hours())
+		ends := split(parts[3])
+		if p.hour = parseOp(t, ends[0], hours()); len(ends) > 1 {
+			p.later = parseOp(t, ends[1], hours())
+		}
 	}
 	return p
 }

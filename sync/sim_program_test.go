@@ -154,7 +154,7 @@ func (s *sim) answers(of string) error {
 	case l.hour && gone >= refusedFor-refusedLate:
 		s.program.asked[1]++
 	}
-	return simAnswers[l.answer%len(simAnswers)].Err(fakecluster.Request{})
+	return simAnswers[l.answer%drawnAnswers].Err(fakecluster.Request{})
 }
 
 // access is Options.RelatedAccess of the konnectors.
@@ -175,7 +175,7 @@ func (s *sim) programFails(of string, o op) {
 	s.pass(5 * time.Second)
 	s.busy(op{name: oldThing})
 	s.pass(time.Minute)
-	answer := o.n % len(simAnswers)
+	answer := o.n % drawnAnswers
 	s.note("%s: %v for an hour", of, simAnswers[answer].Err(fakecluster.Request{}))
 	s.program.since, s.program.asked = time.Now(), [2]int{}
 	s.lapses(lapse{of: of, answer: answer, hour: true})

@@ -47,8 +47,11 @@ func simulate(t *testing.T, p simPlan) (s *sim, broken *violation) {
 // shrink takes out of a failing plan what is not needed to break the invariant.
 func shrink(t *testing.T, p simPlan, broken *violation) simPlan {
 	t.Helper()
-	q := p
-	if q.hour = (op{}); p.hour.act != nil {
+	for _, cut := range []func(q *simPlan){func(q *simPlan) { q.hour = q.later; q.later = op{} }, func(q *simPlan) { q.later = op{} }, func(q *simPlan) { q.hour = op{} }} {
+		q := p
+		if cut(&q); p.hour.act == nil {
+			continue
+		}
 		if _, b := simulate(t, q); b != nil && b.invariant == broken.invariant {
 			p = q
 		}

@@ -673,7 +673,7 @@ func (s *sim) drain() bool {
 }
 
 // converge ends all faults and waits until the world is as it should be. Then an API server
-// answers with an error for an hour, after which it has to be so again.
+// answers with an error for an hour, or for two, after each of which it has to be so again.
 func (s *sim) converge() *violation {
 	if s.plan.has("a minute as it is") {
 		s.asItIs()
@@ -685,11 +685,13 @@ func (s *sim) converge() *violation {
 			return broken
 		}
 	}
-	if broken := s.converges(); broken != nil || s.plan.hour.act == nil {
-		return broken
-	}
-	if s.plan.hour.do(s); s.model.broken != nil {
-		return s.model.broken
+	for _, hour := range []op{s.plan.hour, s.plan.later} {
+		if broken := s.converges(); broken != nil || hour.act == nil {
+			return broken
+		}
+		if hour.do(s); s.model.broken != nil {
+			return s.model.broken
+		}
 	}
 	return s.converges()
 }

@@ -133,7 +133,7 @@ var asks = map[string]ask{
 }
 
 // answers are those of the simulator, and that an object is absent whatever is asked of it: there
-// reads are spared, since what they are told is believed.
+// reads are spared, since what they are told is believed, as it is that a kind has no status subresource.
 func answers() []fakecluster.Answer {
 	absent := func(r fakecluster.Request) error {
 		if r.Subresource != "" {
@@ -141,7 +141,9 @@ func answers() []fakecluster.Answer {
 		}
 		return apierrors.NewNotFound(widgets.GroupResource(), "orders")
 	}
-	all := slices.DeleteFunc(fakecluster.Answers(), func(a fakecluster.Answer) bool { return a.Kind == fates.Absent })
+	all := slices.DeleteFunc(fakecluster.Answers(), func(a fakecluster.Answer) bool {
+		return a.Kind == fates.Absent || fates.Is(a.Err(fakecluster.Request{Resource: widgets, Subresource: "status"}), fates.Unserved)
+	})
 	return append(all, fakecluster.Answer{Kind: fates.Absent, Err: absent})
 }
 

@@ -27,14 +27,21 @@ func (a Answer) Gives(r Request) bool { return fates.Of(a.Err(r)) == a.Kind }
 // Answers are errors of each kind that a request can meet. A few are others where an API server
 // that gave them would lie, and a client can only believe it.
 func Answers() []Answer {
-	status := func(code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) func(Request) error {
+	said := func(code int32, reason metav1.StatusReason, after int32, message string, causes ...metav1.StatusCause) func(Request) error {
 		return func(r Request) error {
 			return &apierrors.StatusError{ErrStatus: metav1.Status{
-				Status: metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf("widgets %q: %s", r.Object.Name, message),
-				Details: &metav1.StatusDetails{Name: r.Object.Name, Group: r.Resource.Group, Kind: r.Resource.Resource, Causes: causes},
+				Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
+				Details: &metav1.StatusDetails{Name: r.Object.Name, Group: r.Resource.Group, Kind: r.Resource.Resource, Causes: causes, RetryAfterSeconds: after},
 			}}
 		}
 	}
+	status := func(code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) func(Request) error {
+		return func(r Request) error {
+			return said(code, reason, 0, fmt.Sprintf("widgets %q: %s", r.Object.Name, message), causes...)(r)
+		}
+	}
+	forbidden := status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")
+	const unserved = "the server could not find the requested resource"
 	return []Answer{
 		{fates.Unreachable, func(Request) error { return errors.New("connection refused") }},
 		{fates.Failing, status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook: connection refused")},
@@ -44,13 +51,13 @@ func Answers() []Answer {
 		{fates.Damaged, status(http.StatusInternalServerError, metav1.StatusReasonStoreReadError, "cannot be decoded")},
 		{fates.Overloaded, status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "slow down")},
 		{fates.Unauthorized, status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")},
-		{fates.Forbidden, status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")},
+		{fates.Forbidden, forbidden},
 		{fates.Terminating, status(http.StatusForbidden, metav1.StatusReasonForbidden, "namespace is being terminated", metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})},
 		{fates.Unserved, func(r Request) error {
 			if r.Subresource != "" || r.Resource.Resource == "namespaces" { // else the kind has none, as in TestPlainStatus, and the cluster no identity
 				return apierrors.NewServiceUnavailable("starting")
 			}
-			return status(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse})(r)
+			return status(http.StatusNotFound, metav1.StatusReasonNotFound, unserved, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse})(r)
 		}},
 		{fates.Conflict, status(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")},
 		{fates.Exists, status(http.StatusConflict, metav1.StatusReasonAlreadyExists, "already exists")},
@@ -80,5 +87,20 @@ func Answers() []Answer {
 		}},
 		{fates.Expired, status(http.StatusGone, metav1.StatusReasonExpired, "too old resource version")},
 		{fates.Ahead, status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Too large resource version", metav1.StatusCause{Type: metav1.CauseTypeResourceVersionTooLarge})},
+		{fates.Unserved, func(r Request) error { // as of a kind that has lost its status subresource, which its schema tells
+			if r.Resource.Resource == "namespaces" {
+				return apierrors.NewServiceUnavailable("starting")
+			}
+			return status(http.StatusNotFound, metav1.StatusReasonNotFound, unserved, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse})(r)
+		}},
+		{fates.Forbidden, func(r Request) error { // a webhook chooses code and text, and sees no reads
+			if r.Verb == "get" || r.Verb == "list" || r.Verb == "watch" {
+				return forbidden(r)
+			}
+			return said(http.StatusNotFound, metav1.StatusReasonNotFound, 0, `admission webhook "plans.example.org" denied the request: there is no such plan`)(r)
+		}},
+		{fates.Overloaded, said(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 30, "too many requests, please try again later")},
+		{fates.Failing, said(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, 30, "the API server is shutting down")},
+		{fates.Invalid, said(http.StatusInternalServerError, "", 0, "failed to create typed patch object (example.org/v1, Kind=Widget): .spec.size: expected string, got &value.valueUnstructured{Value:1}")},
 	}
 }
