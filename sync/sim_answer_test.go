@@ -364,16 +364,16 @@ const (
 	toldWithin  = time.Minute
 	refusedFor  = time.Hour
 	refusedLate = 20 * time.Minute // the last ones of the hour
-	mostRefused = 20               // of the same of an object in these, by each konnector: message, finalizer, mark and adoption are patches, each asked in ten minutes, and where another state was met twice each time
-	mostPatches = 100              // and of patches of a target, of which a takeover has two, each asked again at once where another state was met
-	mostBeside  = 24               // looks that these need, of the same
-	mostReads   = 100              // live reads of an object that are refused, one in twelve seconds, or that others need
-	mostLooks   = 60               // lists and watches of a view, two a minute
-	mostSoon    = 600              // of one that meets no answer, or one of an API server that fails, one in 2.5 seconds
-	mostFenced  = 300              // looks at who the clusters are, one in ten seconds if they fail, or for each object in 30
-	mostInAll   = 600              // for the whole binding, by each konnector
+	mostRefused = 6                // of the same of an object in these, by each konnector: one in ten minutes, and message, finalizer, mark and adoption are patches each
+	mostPatches = 12               // and of patches of a target, of which a takeover has two, each asked again at once where another state was met
+	mostBeside  = 6                // looks that these need, of the same
+	mostReads   = 40               // live reads of an object that are refused, one in 30 seconds as of what waits for the end of an outage, or that others need
+	mostLooks   = 60               // lists and watches of a view, one in 30 seconds, and half as many again for jitter
+	mostSoon    = 600              // of one that meets no answer, or one of an API server that fails, one in 2.5 seconds, and a fourth for jitter
+	mostFenced  = 160              // looks at who the clusters are: one in 20 seconds if they fail, and as many for objects that wait for the answer
+	mostInAll   = 300              // for the whole binding, by each konnector, one in four seconds: half of what many objects share, and most of it is who the clusters are
 	mostAfter   = 4                // of the same after a list, after which all is asked again
-	mostSchemas = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
+	mostSchemas = 120              // reads of a schema that may have changed, one in ten seconds
 )
 
 // endure has an API server refuse for an hour, in a world in which all else is well, and users
@@ -463,9 +463,7 @@ func (s *sim) dwindles(r *refusal) {
 		case looks(words[2]), words[3] == "openapi":
 			most = level
 		case words[2] == "get":
-			if most = max(most, mostBeside); r.Kind.Longest() < refusedLate/2 {
-				most = max(most, int(refusedLate/(30*time.Second))) // of what waits for the end of an outage, twice a minute
-			}
+			most = max(most, mostReads)
 		}
 		if n > most+slack {
 			s.model.breaks("I19", "%d times %s in the last %v of an hour of %v to %s, and %d times in the first", n, asks, refusedLate, r.Err(fakecluster.Request{}), r.name, r.first[asks])
