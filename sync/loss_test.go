@@ -219,7 +219,7 @@ func TestLossOfACopiedClaim(t *testing.T) {
 		defer w.run(Options{})()
 		time.Sleep(time.Hour)
 		u := w.widget("copy", `{"size":"small"}`, ``)
-		u.SetAnnotations(map[string]string{klutchNames.Message: string(ReasonVanished) + ": a has vanished; " + madeAnew + comebackText(mostLosses, time.Now().Add(50*time.Minute))})
+		u.SetAnnotations(map[string]string{klutchNames.Message: string(ReasonVanished) + ": a has vanished; " + madeAnew + returnTimeText(mostLosses, time.Now().Add(50*time.Minute))})
 		w.create(w.source, w.sourceNS, u)
 		time.Sleep(time.Minute)
 		if w.targetOf("copy") == nil || w.message("copy") != "" {

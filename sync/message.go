@@ -40,7 +40,7 @@ func obstacle(s state) Reason {
 		return ReasonLost
 	case s.returns() && s.held != "":
 		return ReasonVanished
-	case dst.ours() && (dst.content == contentAhead || dst.content == contentBehind):
+	case dst.ours() && (dst.content == contentSourceOlder || dst.content == contentSourceOlderNoted):
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
@@ -52,7 +52,7 @@ func obstacle(s state) Reason {
 		return ReasonContested
 	case s.related != "":
 		return ReasonRelated
-	case dst.ours() && s.unknown != "" && !s.unsure:
+	case dst.ours() && s.unknownFields != "" && !s.unsure:
 		return ReasonFields
 	case src.shared != "":
 		return ReasonShared
@@ -138,7 +138,7 @@ func explain(s state, why Reason) string {
 			said = fmt.Sprintf("%s is being deleted in the target cluster, though this object is not%s; what changes here waits until it has gone: the operators there can remove what holds it", s.target.name, s.target.finalizers)
 		}
 	case ReasonFields:
-		said = fmt.Sprintf("the target cluster has no such field of %s, so that it stays without: %s", s.target.name, s.unknown)
+		said = fmt.Sprintf("the target cluster has no such field of %s, so that it stays without: %s", s.target.name, s.unknownFields)
 	case ReasonShared:
 		said = fmt.Sprintf("another Sync, with the finalizer %s, writes the status of this object", s.source.shared)
 	case ReasonStatus:
@@ -192,20 +192,20 @@ func (s state) comesBack() string {
 	case s.answer != "":
 		return "it cannot be made anew, since " + s.answer
 	default:
-		return madeAnew + s.comeback
+		return madeAnew + s.returnTime
 	}
 }
 
 // madeAnew stands before when a target that has vanished comes back.
 const madeAnew = "it is made anew, empty, after a pause that doubles each time"
 
-// comebackText says which loss in a row a pause is for, and when it ends.
-func comebackText(losses int, at time.Time) string {
+// returnTimeText says which loss in a row a pause is for, and when it ends.
+func returnTimeText(losses int, at time.Time) string {
 	return fmt.Sprintf(": loss %d, until %s", losses, at.UTC().Format(time.RFC3339))
 }
 
-// comebackOf reads a message with comebackText; 0 losses if it is none.
-func comebackOf(message string) (losses int, at time.Time) {
+// readReturnTime reads a message with returnTimeText; 0 losses if it is none.
+func readReturnTime(message string) (losses int, at time.Time) {
 	_, said, _ := strings.Cut(message, madeAnew+": loss ")
 	number, until, _ := strings.Cut(said, ", until ")
 	n, err := strconv.Atoi(number)

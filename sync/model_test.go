@@ -279,9 +279,9 @@ func (r *modelRun) content(k *modelKonnector) content {
 	}
 	switch {
 	case dst.gen > src.gen && dst.behind == 0 && !src.send:
-		return contentAhead
+		return contentSourceOlder
 	case dst.gen > src.gen && src.gen < dst.behind && !src.send:
-		return contentBehind
+		return contentSourceOlderNoted
 	case (r.policy.drift == DriftReport && dst.from == src.uid || dst.renamed != 0) && dst.managed != src.uid:
 		return contentShared
 	case dst.gen > src.gen && k.sourceAt != live:
@@ -1194,7 +1194,7 @@ func (r *modelRun) wrong(w modelWorld) string {
 		return "I1: the message is wrong: " + string(why)
 	case why == ReasonConflict && s.target.relation == relationOrphan && s.target.managed && r.policy.deletesOrphans():
 		return "I1: an orphan keeps the name"
-	case why == ReasonStale && s.target.content == contentAhead:
+	case why == ReasonStale && s.target.content == contentSourceOlder:
 		return "I1: nothing records what is behind, so that no edit goes up"
 	case !harmless(why) && why != ReasonDrifted:
 		return ""

@@ -228,8 +228,8 @@ func (o *observer) observeLeftOut(p *pair, pruned *unstructured.Unstructured) {
 	if pruned == p.source {
 		return
 	}
-	p.unknown = strings.Join(prune.LeftOut(travel.Body(p.source.Object, o.composed), travel.Body(pruned.Object, o.composed)), ", ")
-	p.unsure = p.unknown != "" && !o.targetFields.Sure()
+	p.unknownFields = strings.Join(prune.LeftOut(travel.Body(p.source.Object, o.composed), travel.Body(pruned.Object, o.composed)), ", ")
+	p.unsure = p.unknownFields != "" && !o.targetFields.Sure()
 }
 
 // composed reports whether Crossplane keeps the names of what it has composed at a path: it
@@ -428,9 +428,9 @@ func (o *observer) compare(p *pair, r *record) content {
 	}
 	switch {
 	case from.Generation > p.source.GetGeneration() && !noted:
-		return contentAhead
+		return contentSourceOlder
 	case from.Generation > p.source.GetGeneration() && p.source.GetGeneration() <= seen:
-		return contentBehind
+		return contentSourceOlderNoted
 	case !p.state.target.managed && (p.isMade && p.policy.drift == DriftReport || fields.By(p.target, o.names.Earlier(p.keeper)) != nil):
 		return contentShared // an apply that yields would meet others' claims to our marks, or leave what another one applied
 	case from.Generation > p.source.GetGeneration() && p.state.source.freshness != live:
@@ -547,7 +547,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now, or not asked any more
 		r.loss = nil
 	}
-	if p.state.target.content == contentBehind {
+	if p.state.target.content == contentSourceOlderNoted {
 		o.refused.Drop(p.key, refusal.Spec) // nothing is asked until the source is edited
 	}
 	if p.target != nil && p.state.target.freshness == live {
@@ -555,7 +555,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 	}
 	if l := r.loss; l != nil && !deleting {
 		p.refused, p.answer, p.due, p.wait = ReasonVanished, l.why, l.due(p), time.Until(l.next)
-		p.comeback = comebackText(r.drift.losses, l.next)
+		p.returnTime = returnTimeText(r.drift.losses, l.next)
 		if !p.due {
 			return
 		}
@@ -653,8 +653,8 @@ func (p *pair) untold() bool {
 	return p.source != nil && !told(p.state, why) && (why != "" || certain(p.state, why)) // what is not certain is looked at then
 }
 
-// again is when to look again without an event; 0 for never.
-func (p *pair) again(s step, r *record) time.Duration {
+// nextLook is when to look again without an event; 0 for never.
+func (p *pair) nextLook(s step, r *record) time.Duration {
 	switch {
 	case p.muted && p.untold() && p.refusing() && p.wait > 0: // a message delays nothing
 		return min(p.mute, p.wait)

@@ -123,7 +123,7 @@ func decide(s state) step {
 	case dst.termination != alive:
 		return stepWait
 	// A source that was restored from a backup is known by its generation when it is edited again.
-	case dst.content == contentAhead && !s.refusing():
+	case dst.content == contentSourceOlder && !s.refusing():
 		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
 	case dst.relation == relationLegacyWrote && s.corrects(why):

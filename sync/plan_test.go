@@ -82,7 +82,7 @@ func statusRefused(s *state) { s.statusRefused = "status.phase: Unsupported valu
 func statusDelayed(s *state) { s.statusDelayed = true }
 func statusDiffers(s *state) { s.status = true }
 func muted(s *state)         { s.muted = true }
-func left(s *state)          { s.unknown = "spec.extra" }
+func left(s *state)          { s.unknownFields = "spec.extra" }
 func unsure(s *state)        { s.unsure = true }
 func oldMessage(s *state)    { s.source.message = "x" }
 
@@ -94,7 +94,7 @@ var (
 	predecessor = itsRelation(relationPredecessor)
 	changed     = contents(contentStale)
 	drifted     = contents(contentDrifted)
-	ahead       = contents(contentAhead)
+	ahead       = contents(contentSourceOlder)
 	rewritten   = contents(contentRewritten)
 	terminates  = going(terminating)
 )
@@ -215,7 +215,7 @@ func TestPlan(t *testing.T) {
 		"target is ahead, says the cache": {settledState(ahead), stepLookSource},
 		"target is ahead":                 {settledState(ahead, liveSource), stepSetMessage},
 		"target is ahead, said":           {settledState(ahead, liveSource, messageSet), stepNote},
-		"target is ahead, noted":          {settledState(contents(contentBehind), liveSource, messageSet), stepRest},
+		"target is ahead, noted":          {settledState(contents(contentSourceOlderNoted), liveSource, messageSet), stepRest},
 		"target is owned by others too":   {settledState(contents(contentShared)), stepLookTarget},
 		"owned by others too, seen live":  {settledState(contents(contentShared), liveTarget), stepTakeFields},
 		"owned by others too, paused":     {settledState(contents(contentShared), paused), stepWait},
@@ -363,7 +363,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return do != stepStatus || s.target.ours()
 	},
 	"I6: the source's generation never decreases": func(s state, do step) bool {
-		return !applies(do) || s.target.content != contentAhead || !s.target.ours()
+		return !applies(do) || s.target.content != contentSourceOlder || !s.target.ours()
 	},
 	"I6: what another konnector applied is overwritten by a live source only": func(s state, do step) bool {
 		return !applies(do) || s.target.content != contentRewritten || !s.target.ours() || s.source.freshness == live
@@ -398,7 +398,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return !applies(do) && do != stepMigrate || s.source.deleting || s.refused == "" || s.due
 	},
 	"a refusal that is due is asked again": func(s state, do step) bool {
-		left := s.target.content == contentInSync && s.target.relation != relationLegacyWrote && s.heldByOthers == "" || s.target.content == contentAhead
+		left := s.target.content == contentInSync && s.target.relation != relationLegacyWrote && s.heldByOthers == "" || s.target.content == contentSourceOlder
 		writes := s.mapped && s.misnamed == "" && s.source.exists && s.source.finalizer && !s.source.deleting && s.target.ours() && s.target.termination == alive
 		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused
 		return !asked || s.refused == "" || !s.due || do != stepWait && do != stepRest
@@ -475,14 +475,14 @@ func anyState(r *rand.Rand) state {
 		refused:   Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing), string(ReasonVanished))),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), contested: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		heldByOthers: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
-		muted: r.IntN(4) == 0, unknown: one("", "", "spec.extra"), misnamed: one("", "", "", "", "", "", "", "no name"),
+		muted: r.IntN(4) == 0, unknownFields: one("", "", "spec.extra"), misnamed: one("", "", "", "", "", "", "", "no name"),
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
-	s.unsure = s.unknown != "" && flip()
+	s.unsure = s.unknownFields != "" && flip()
 	if blind(s) && s.refused == ReasonVanished {
 		s.refused = "" // that it has vanished is seen
 	}
@@ -511,18 +511,18 @@ func TestExplain(t *testing.T) {
 // The pause between looks depends on what is waited for.
 func TestAgain(t *testing.T) {
 	p := &pair{}
-	if got := p.again(stepWait, &record{}); got != livePause {
+	if got := p.nextLook(stepWait, &record{}); got != livePause {
 		t.Errorf("without a sight of the target: %v", got)
 	}
 	p.mapped, p.state.target.freshness = true, cached
-	if got := p.again(stepRest, &record{}); got != 0 {
+	if got := p.nextLook(stepRest, &record{}); got != 0 {
 		t.Errorf("rest: %v", got)
 	}
-	if got := p.again(stepWait, &record{}); got != waitPause {
+	if got := p.nextLook(stepWait, &record{}); got != waitPause {
 		t.Errorf("wait: %v", got)
 	}
 	p.refused, p.wait = ReasonRefused, time.Hour
-	if got := p.again(stepWait, &record{}); got < 59*time.Minute {
+	if got := p.nextLook(stepWait, &record{}); got < 59*time.Minute {
 		t.Errorf("refused: %v", got)
 	}
 }

@@ -183,7 +183,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if failed != nil {
 			return 0, failure{err: failed}
 		}
-		p.held = c.held(p, r)
+		p.held = c.askBreaker(p, r)
 		r.hush(p, c.refused.Of(key, refusal.Message))
 		result.Target = p.name
 		c.reports.report(ctx, p, r)
@@ -202,7 +202,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
-			return p.again(s, r), failure{}
+			return p.nextLook(s, r), failure{}
 		}
 		if f := c.postponed(p); f != nil {
 			return c.tell(ctx, r, result, f), failure{}
@@ -230,9 +230,9 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 	return 0, failure{err: err}
 }
 
-// held asks the breaker whether a deletion may go on, and answers why not. What has to
-// wait is confirmed anew once it may.
-func (c *reconciler) held(p *pair, r *record) string {
+// askBreaker asks the breaker whether a deletion may go on, has it counted, and answers why it may
+// not. The clusters are confirmed again before a deletion that had to wait goes on.
+func (c *reconciler) askBreaker(p *pair, r *record) string {
 	if !p.mapped || p.misnamed != "" || !takesAway(p.state) {
 		return ""
 	}

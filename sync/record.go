@@ -145,7 +145,7 @@ func pauseOf(losses int) time.Duration { return min(time.Second<<(losses-1), los
 // nothing if this process knows of a loss, or if the pause began before the source was created: it
 // was copied with the source's manifest then.
 func (d *drift) recall(source metav1.Object, message string) bool {
-	losses, at := comebackOf(message)
+	losses, at := readReturnTime(message)
 	if losses = min(losses, mostLosses); d.losses > 0 || losses <= 0 || at.Add(-pauseOf(losses)).Before(source.GetCreationTimestamp().Time) {
 		return false
 	}

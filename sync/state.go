@@ -17,7 +17,7 @@ type state struct {
 	refused       Reason // why nothing is written to the target now: its API server refused it, it cannot be read, or it vanished and is not made anew yet; empty if it may
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
-	comeback      string // when a target that has vanished is made anew
+	returnTime    string // when a target that has vanished is made anew, for its message
 	passing       bool   // the refusal may pass by itself yet
 	heldByOthers  string // who owns fields of the intent, as an apply without force was told
 	paused        bool   // what the target should be was written so often, and changed by others, that it waits
@@ -27,7 +27,7 @@ type state struct {
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
 	statusRefused string // why the source's API server does not take the status, if it does not
 	related       string // why a related object cannot travel
-	unknown       string // fields of the source that the target's cluster does not know, and which therefore stay behind
+	unknownFields string // fields of the source that the target's cluster does not know, and which therefore stay behind
 	unsure        bool   // there are some, but a schema that knows them may be just published
 	muted         bool   // users were told so much lately that new messages wait
 	unreported    bool   // something else was reported last than what stands in the way
@@ -140,17 +140,17 @@ func (t targetState) adoptable() bool {
 type content int
 
 const (
-	contentStale      content = iota // the source has changed since it was applied
-	contentRefused                   // it has, and the target's API server does not take it: the deletion need not wait for that
-	contentEmptyMap                  // an apply would leave null where an empty map should be: it is emptied first
-	contentRewritten                 // something else was applied, or from a later generation: the source may be another by now
-	contentAhead                     // made from a later generation of the source than we see
-	contentBehind                    // the same, and it is recorded which one that is
-	contentUnverified                // it looks changed by others, and only an apply tells whether it is
-	contentChanged                   // it was changed by others since it was read live, perhaps back to what it should be
-	contentDrifted                   // it was changed by others
-	contentShared                    // others own some of what we applied, or our marks: what the source removes would stay
-	contentInSync                    // last applied with what we want now, and unchanged since
+	contentStale            content = iota // the source has changed since it was applied
+	contentRefused                         // it has, and the target's API server does not take it: the deletion need not wait for that
+	contentEmptyMap                        // an apply would leave null where an empty map should be: it is emptied first
+	contentRewritten                       // something else was applied, or from a later generation: the source may be another by now
+	contentSourceOlder                     // made from a later generation of the source than we see
+	contentSourceOlderNoted                // the same, and it is recorded which one that is
+	contentUnverified                      // it looks changed by others, and only an apply tells whether it is
+	contentChanged                         // it was changed by others since it was read live, perhaps back to what it should be
+	contentDrifted                         // it was changed by others
+	contentShared                          // others own some of what we applied, or our marks: what the source removes would stay
+	contentInSync                          // last applied with what we want now, and unchanged since
 )
 
 // needsApply reports whether an apply without force is what brings the target in step.

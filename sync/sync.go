@@ -105,9 +105,7 @@ func (s *Sync) Release() {
 	s.suspect.Store(false)
 	keys := s.breaker.Release()
 	s.copies.Release()
-	s.mu.Lock()
-	e := s.engine
-	s.mu.Unlock()
+	e := s.running()
 	if e == nil {
 		return
 	}
@@ -118,9 +116,7 @@ func (s *Sync) Release() {
 	for _, key := range keys {
 		e.queue.Add(key, queue.User)
 	}
-	for _, r := range e.related {
-		r.remapped()
-	}
+	e.remappedRelated()
 	s.notify()
 }
 
@@ -144,9 +140,7 @@ func heldBefore(sources *view.View, n *names.Names) (held []cache.ObjectName) {
 // not be read, as when rights have come back, of which no watch tells. What else was refused keeps
 // its pause.
 func (s *Sync) Retry() {
-	s.mu.Lock()
-	e := s.engine
-	s.mu.Unlock()
+	e := s.running()
 	if e == nil {
 		return
 	}
@@ -176,11 +170,16 @@ func (s *Sync) end() {
 	s.notify()
 }
 
+// running is the engine of the Run that runs; nil if none does.
+func (s *Sync) running() *engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine
+}
+
 // Status is the state of s now.
 func (s *Sync) Status() Status {
-	s.mu.Lock()
-	e := s.engine
-	s.mu.Unlock()
+	e := s.running()
 	if e == nil {
 		return Status{}
 	}

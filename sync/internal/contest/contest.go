@@ -98,9 +98,6 @@ func (c *Contest) Told() bool { return c.again >= told && !c.over() }
 // Peace is how long it takes until a contest is forgotten.
 func (c *Contest) Peace() time.Duration { return max(time.Until(c.next.Add(peace)), time.Millisecond) }
 
-// Noted reports whether anything is remembered that a new Contest would not know.
-func (c *Contest) Noted() bool { return c.again > 0 && !c.over() }
-
 func (c *Contest) over() bool { return time.Since(c.next) > peace }
 
 // maxRivals and maxPaths bound what is said of others.

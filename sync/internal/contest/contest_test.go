@@ -36,7 +36,7 @@ func TestPauses(t *testing.T) {
 			t.Errorf("after another wish the fight goes on after %v", c.Pause("b"))
 		}
 		time.Sleep(c.Peace() + time.Second)
-		if c.Told() || c.Noted() {
+		if c.Told() {
 			t.Error("a contest that is over is remembered")
 		}
 		if c.Wrote("b"); c.Pause("b") != firstPause {
