@@ -259,6 +259,39 @@ func unidentified(t *testing.T, answer fakecluster.Answer, late bool) {
 	}
 }
 
+// A cluster that might not be identified at a start is identified once it may be: what is made says
+// from then on where it comes from.
+func TestIdentifiedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var refusing atomic.Bool
+		view := w.fakeSource.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if refusing.Load() && r.Resource.Resource == "namespaces" {
+				return forbidden(r)
+			}
+			return do()
+		})
+		w.from, _ = NewClusterForClients(view.Client(), view.Metadata())
+		refusing.Store(true)
+		s, stop := w.sync(Options{})
+		defer stop()
+		clusterOf := func(name string) string {
+			w.create(w.source, w.sourceNS, w.widget(name, `{"size":"small"}`, ``))
+			w.until("target exists", func() bool { return w.targetOf(name) != nil })
+			from, _ := OriginOf(w.targetOf(name))
+			return string(from.Cluster)
+		}
+		if got := clusterOf("a"); got != "" || s.Status().Err != nil {
+			t.Errorf("the target says that it comes from %q, and the status has %v", got, s.Status().Err)
+		}
+		refusing.Store(false)
+		time.Sleep(15 * time.Minute) // the longest pause is ten
+		if got := clusterOf("b"); got == "" {
+			t.Error("the cluster may be identified, and is not")
+		}
+	})
+}
+
 // All that one Sync may not read costs less than its share of refused objects does, one request in
 // two seconds, and is read at once when it is told that rights have come back.
 func TestI19ReadsOfASync(t *testing.T) {
