@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 )
@@ -156,6 +157,27 @@ func TestAdoptedIsChangedOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := w.message("a"); got != "" {
 			t.Errorf("message %q", got)
+		}
+	})
+}
+
+// What an earlier source of the name applied, and another writer owns too, goes when the source that
+// adopts the target lacks it.
+func TestAdoptedFromAPredecessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		made := w.widget("a", `{"size":"small","color":"red"}`, ``)
+		w.create(w.target, w.targetNS, made) // by another writer, who owns all of it
+		earlier := metav1.ApplyOptions{FieldManager: klutchNames.Incarnation("an-earlier-uid")}
+		if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Apply(t.Context(), "a", made, earlier); err != nil {
+			t.Fatal(err)
+		}
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		defer w.run(Options{Conflict: ConflictAdopt})()
+		w.until("adopted", func() bool { _, made := OriginOf(w.targetOf("a")); return made })
+		w.settle()
+		if got := field(w.targetOf("a"), "spec", "color"); got != nil || w.message("a") != "" {
+			t.Errorf("color is %v, message %q", got, w.message("a"))
 		}
 	})
 }

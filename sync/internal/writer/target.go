@@ -91,15 +91,11 @@ func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructure
 }
 
 // Migrate takes over what a legacy konnector, or an earlier source of the name, applied to
-// the target: others tells their entries. What Syncs have applied is taken away from other writers
-// as Own does; what a legacy konnector wrote may be Crossplane's, too, and stays shared.
+// the target: others tells their entries. What others own beside them stays shared, until Own.
 func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry) bool) (*unstructured.Unstructured, error) {
-	taken := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
-		"managedFields": legacy.TakeOver(t.Seen, t.Manager, others, legacy.Annotation(w.Names.Source)),
-	}}}
 	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
-		"managedFields": fields.Alone(taken, w.Names.Left(t.Manager), fields.By(t.Seen, w.Names.Applied)),
+		"managedFields": legacy.TakeOver(t.Seen, t.Manager, others, legacy.Annotation(w.Names.Source)),
 	})
 }
 
