@@ -150,11 +150,7 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	t := writer.Target{Name: p.name, Seen: p.target, Want: p.intent.object, Manager: p.keeper}
 	switch s {
 	case stepCreate:
-		obj, err := a.write.Create(ctx, t)
-		if err == nil {
-			a.breaker.Forget(p.key) // the next loss is counted for itself
-		}
-		return obj, err
+		return a.write.Create(ctx, t)
 	case stepApply:
 		return a.write.Apply(ctx, t)
 	case stepEmptyMap:
@@ -173,10 +169,7 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 		return a.note(ctx, p, t)
 	case stepLetGo:
 		return a.write.LetGo(ctx, t, display(a.write.Resource, p.key))
-	case stepDelete:
-		return a.remove(ctx, t, r)
-	case stepCollect:
-		defer a.breaker.Forget(p.key) // a new source of the name is counted for itself
+	case stepDelete, stepCollect:
 		return a.remove(ctx, t, r)
 	default:
 		return nil, fmt.Errorf("step %q does not write a target", s)

@@ -233,14 +233,17 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 // askBreaker asks the breaker whether a deletion may go on, has it counted, and answers why it may
 // not. The clusters are confirmed again before a deletion that had to wait goes on.
 func (c *reconciler) askBreaker(p *pair, r *record) string {
-	if !p.mapped || p.misnamed != "" || !takesAway(p.state) {
+	switch {
+	case !p.mapped || p.misnamed != "":
+		return ""
+	case !takesAway(p.state):
+		if p.known() {
+			c.breaker.Forget(p.key) // what goes next is counted for itself
+		}
 		return ""
 	}
-	if src := p.state.source; src.deleting && strings.HasPrefix(src.message, string(ReasonVanished)) {
-		c.breaker.Forget(p.key) // what was held was its return
-	}
 	ask := breaker.Request{
-		Source: p.key, Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
+		Source: p.key, Going: p.going(), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: takesAwayNow(p.state, r.proofs.confirmed),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
@@ -265,6 +268,19 @@ func takesAwayNow(s state, confirmed bool) bool {
 	known := func(does step) bool { return s.evidence().has(require(does, s)) }
 	return s.source.deleting && s.target.deletable(s.policy) && confirmed ||
 		s.collectable() && known(stepCollect) || s.returns() && s.due && known(stepCreate)
+}
+
+// going identifies the instance that goes: a deletion, and each orphan, is that of a source; a target
+// that comes back is another matter than its deletion.
+func (p *pair) going() string {
+	switch {
+	case p.state.target.relation == relationOrphan:
+		return string(p.made.UID)
+	case p.returns():
+		return string(p.from.uid) + " anew"
+	default:
+		return string(p.from.uid)
+	}
 }
 
 // released reports whether people let the deletion of the source pass.

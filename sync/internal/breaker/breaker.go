@@ -44,17 +44,19 @@ type Breaker struct {
 	times    []time.Time
 	admitted map[cache.ObjectName]bool
 	held     map[cache.ObjectName]string // why, by source
+	going    map[cache.ObjectName]string // what was asked for, as Request.Going
 }
 
 // New returns a closed Breaker that admits limit deletions in five minutes; 0 is one in
 // twenty objects but at least ten, and a negative limit is none.
 func New(limit int) *Breaker {
-	return &Breaker{limit: limit, admitted: map[cache.ObjectName]bool{}, held: map[cache.ObjectName]string{}}
+	return &Breaker{limit: limit, admitted: map[cache.ObjectName]bool{}, held: map[cache.ObjectName]string{}, going: map[cache.ObjectName]string{}}
 }
 
 // A Request asks whether a deletion may go on.
 type Request struct {
 	Source   cache.ObjectName
+	Going    string     // identifies the instance that goes: what was said of another one of the name is void
 	Released bool       // a person lets it pass
 	Before   string     // why it was held, as the message on the source says; empty if it was not
 	Suspect  string     // why it has to wait in any case; empty if nothing says so
@@ -64,6 +66,7 @@ type Request struct {
 
 // Ask answers why a deletion has to wait; empty if it may go on.
 func (b *Breaker) Ask(r Request) (why string) {
+	b.about(r.Source, r.Going)
 	if r.Released {
 		b.Allow(r.Source)
 		return ""
@@ -77,6 +80,16 @@ func (b *Breaker) Ask(r Request) (why string) {
 		why = b.Admit(r.Source, time.Now(), r.Objects)
 	}
 	return why
+}
+
+// about forgets what was said of another instance of the source's name.
+func (b *Breaker) about(source cache.ObjectName, going string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before, asked := b.going[source]; asked && before != going {
+		b.forget(source)
+	}
+	b.going[source] = going
 }
 
 // Admit asks whether the target of source may be deleted, and counts it if so, once. It
@@ -165,12 +178,18 @@ func (b *Breaker) Allow(source cache.ObjectName) {
 	b.admitted[source] = true
 }
 
-// Forget forgets a source that has gone.
+// Forget forgets a source of which nothing goes, or that has gone.
 func (b *Breaker) Forget(source cache.ObjectName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.forget(source)
+}
+
+// forget needs mu.
+func (b *Breaker) forget(source cache.ObjectName) {
 	delete(b.admitted, source)
 	delete(b.held, source)
+	delete(b.going, source)
 }
 
 // Held is the number of deletions that are held.

@@ -102,3 +102,26 @@ func TestWithoutALimit(t *testing.T) {
 		t.Errorf("the journal was written %d times", saves)
 	}
 }
+
+// What was let pass, or held, is one instance: the next one under its source's name is counted.
+func TestAskOfAnotherInstance(t *testing.T) {
+	b := breaker.New(2)
+	ask := func(going string) string {
+		return b.Ask(breaker.Request{Source: object(1), Going: going, Deletes: true, Objects: func() int { return 1 }})
+	}
+	for i, step := range []struct {
+		going string
+		held  bool
+	}{{"a", false}, {"a", false}, {"b", false}, {"c", true}, {"c", true}} {
+		if why := ask(step.going); (why != "") != step.held {
+			t.Errorf("step %d: %s is held: %q", i, step.going, why)
+		}
+	}
+	b.Release()
+	if why := ask("c"); why != "" {
+		t.Errorf("released, and held: %s", why)
+	}
+	if why := b.Ask(breaker.Request{Source: object(1), Going: "d", Before: "too many", Objects: func() int { return 1 }}); why != "too many" {
+		t.Errorf("what its message says is held: %q", why)
+	}
+}
