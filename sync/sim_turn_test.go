@@ -30,8 +30,9 @@ func (s *sim) settled() {
 
 // inTurn is a log that makes those who write to it wait for their turn.
 type inTurn struct {
-	ctx context.Context //nolint:containedctx // that of a konnector: when it ends no one waits
-	who string
+	ctx    context.Context //nolint:containedctx // that of a konnector: when it ends no one waits
+	who    string
+	begins func() // called when a Run begins again
 }
 
 func (w inTurn) wait() {
@@ -56,8 +57,11 @@ func (w inTurn) WithValues(values ...any) logr.LogSink {
 // Info implements logr.LogSink. Most of what is logged is logged while the others
 // are locked out.
 func (w inTurn) Info(_ int, message string, _ ...any) {
-	if message == "a look at the clusters has ended" {
+	switch message {
+	case "a look at the clusters has ended":
 		w.wait()
+	case "sync begins again":
+		w.begins()
 	}
 }
 

@@ -246,6 +246,18 @@ func (s *sim) note(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%4d  %s  ", s.step, time.Now().UTC().Format("15:04:05.000"))+fmt.Sprintf(format, args...))
 }
 
+// beginsAgain has this incarnation of k know, when its Run begins again, what a start knows.
+func (s *sim) beginsAgain(k *konnector) func() {
+	born := k.born
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if k.born == born {
+			s.model.remembers(k)
+		}
+	}
+}
+
 // start runs the next incarnation of k.
 func (s *sim) start(k *konnector) {
 	k.born++
@@ -297,7 +309,7 @@ func (s *sim) start(k *konnector) {
 	}
 	k.sync = y
 	done := k.done
-	ctx = logr.NewContext(ctx, logr.New(inTurn{ctx, fmt.Sprintf("k%d", k.id)}))
+	ctx = logr.NewContext(ctx, logr.New(inTurn{ctx, fmt.Sprintf("k%d", k.id), s.beginsAgain(k)}))
 	go func() { done <- y.Run(ctx) }()
 }
 
