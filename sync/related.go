@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
@@ -324,7 +325,7 @@ func (r relatedEngine) Wrote(ctx context.Context, step related.Step, object cach
 	if r.From == TargetSide {
 		side = SourceSide
 	}
-	r.reports.hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: err})
+	r.reports.hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: fates.Silent(err)})
 }
 
 func (r relatedEngine) Refused(ctx context.Context, original cache.ObjectName, why string) {

@@ -116,7 +116,7 @@ type Write struct {
 	Step   string // the name of the step in Result
 	Object cache.ObjectName
 	Took   time.Duration
-	Err    error
+	Err    error // of a copy without the API server's words, which may quote a Secret
 }
 
 // A Report says what keeps a source object from being in step.
