@@ -600,7 +600,7 @@ func TestRealSecretRefused(t *testing.T) {
 			Reported: func(_ context.Context, r Report) { say(r) },
 			Refused:  func(_ context.Context, r Refusal) { say(r) },
 			Done:     func(_ context.Context, r Result) { say(r, r.Err) },
-			Wrote: func(_ context.Context, w Write) { say("hook Wrote:", w.Step, w.Err) },
+			Wrote:    func(_ context.Context, w Write) { say("hook Wrote:", w.Step, w.Err) },
 		}})
 		if err != nil {
 			t.Fatal(err)

@@ -243,7 +243,7 @@ func (c *reconciler) askBreaker(p *pair, r *record) string {
 		return ""
 	}
 	ask := breaker.Request{
-		Source: p.key, Going: p.going(), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
+		Source: p.key, Going: instance(p), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: takesAwayNow(p.state, r.proofs.confirmed),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
@@ -270,9 +270,9 @@ func takesAwayNow(s state, confirmed bool) bool {
 		s.collectable() && known(stepCollect) || s.returns() && s.due && known(stepCreate)
 }
 
-// going identifies the instance that goes: a deletion, and each orphan, is that of a source; a target
+// instance identifies the instance that goes: a deletion, and each orphan, is that of a source; a target
 // that comes back is another matter than its deletion.
-func (p *pair) going() string {
+func instance(p *pair) string {
 	switch {
 	case p.state.target.relation == relationOrphan:
 		return string(p.made.UID)
