@@ -19,7 +19,33 @@ import (
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
+
+// Options are the options of a konnector, complete; see the Options of package bind.
+type Options struct {
+	Version            string
+	HeartbeatInterval  time.Duration
+	NamespaceGrace     time.Duration
+	SchemaInterval     time.Duration
+	CRDOwnerReferences bool
+	Sync               func(binding string, opts *klutchsync.Options)
+}
+
+// shared is what the connections of a konnector have in common.
+type shared struct {
+	app      *appCluster
+	opts     Options
+	bindings *controller.Controller // looks at bindings
+	log      logr.Logger
+}
+
+// touch asks for a look at all bindings of a Secret.
+func (s *shared) touch(secret cache.ObjectName) {
+	for _, b := range s.app.lookup(indexSecret, secret.String()) {
+		s.bindings.Add(b)
+	}
+}
 
 // connections are the connections of a konnector, by Secret.
 type connections struct {

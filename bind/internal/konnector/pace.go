@@ -48,6 +48,10 @@ func (t *trouble) again() time.Duration {
 	return min(rightsEvery<<min(time.Since(t.since)/time.Minute, 8), rightsRarely)
 }
 
+// unknownGrace is how long conditions stay as they were that nothing is known of yet: a
+// restart is no news, a provider that never ends its answer is.
+const unknownGrace = time.Minute
+
 // lasts reports whether people are to be told of it.
 func (t *trouble) lasts() bool { return !t.since.IsZero() && time.Since(t.since) >= unknownGrace }
 

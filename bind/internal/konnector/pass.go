@@ -18,10 +18,6 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// unknownGrace is how long conditions stay as they were that nothing is known of yet: a
-// restart is no news, a provider that never ends its answer is.
-const unknownGrace = time.Minute
-
 // judgeWait tells v whether what it waits for is overdue, and says when to look again.
 func (r *bindingRecord) judgeWait(v *verdict, again time.Duration) time.Duration {
 	if !v.waits() {

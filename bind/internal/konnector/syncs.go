@@ -276,3 +276,8 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	p.mention(namespacesReady(p.record.unlisted, p.session.namespaces))
 	return true, p.deletions(ctx, state)
 }
+
+// terms are what was agreed to about objects that the provider makes.
+func terms(export *v1alpha1.APIServiceExport, b *v1alpha1.APIServiceBinding) adoption.Terms {
+	return adoption.Terms{Offered: adoption.Offered(export), Limit: int(b.Spec.MaxAdoptedObjects)}
+}

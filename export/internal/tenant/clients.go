@@ -44,7 +44,7 @@ func (c Clients) setFinalizers(ctx context.Context, gvr schema.GroupVersionResou
 }
 
 // removeFinalizer removes one from an object that is still as it was seen.
-func (c Clients) removeFinalizer(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizer string) error {
+func removeFinalizer(ctx context.Context, c Clients, gvr schema.GroupVersionResource, o metav1.Object, finalizer string) error {
 	return c.setFinalizers(ctx, gvr, o, slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer }))
 }
 

@@ -69,7 +69,7 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 		}
 	}
 	r.looks.Delete(binding.UID)
-	return 0, r.removeFinalizer(ctx, ClusterBindingResource, binding, v1alpha1.TenantFinalizer)
+	return 0, removeFinalizer(ctx, r.Clients, ClusterBindingResource, binding, v1alpha1.TenantFinalizer)
 }
 
 // resting is how long a tenant is left alone that waits for its App Cluster: each look is a

@@ -108,7 +108,7 @@ func (n *serviceNamespaces) addFinalizer(ctx context.Context, asked *v1alpha1.AP
 // removeMarks removes the marks that earlier versions put on foreign namespaces.
 func (n *serviceNamespaces) removeMarks(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
 	if slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
-		return n.removeFinalizer(ctx, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
+		return removeFinalizer(ctx, n.Clients, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	ours := func(c v1alpha1.Condition) bool { return c.Reason == ReasonNotATenant }
 	if !slices.ContainsFunc(asked.Status.Conditions, ours) {
@@ -324,7 +324,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}
 	if err != nil || errors.Is(checkOwned(ns, asked.Namespace, serviceAnnotations(asked)), ErrForeign) {
-		return 0, n.removeFinalizer(ctx, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
+		return 0, removeFinalizer(ctx, n.Clients, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	if ns.DeletionTimestamp != nil {
 		return namespaceRetry, nil
@@ -334,7 +334,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 	}
 	kept, err := n.end(ctx, ns, asked.Namespace)
 	if kept && err == nil {
-		return 0, n.removeFinalizer(ctx, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
+		return 0, removeFinalizer(ctx, n.Clients, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	if err != nil {
 		return n.tell(ctx, asked, err)
