@@ -169,7 +169,7 @@ func (w *world) handshake(t *testing.T) string {
 	})
 	mux.HandleFunc("POST /token", func(rw http.ResponseWriter, _ *http.Request) {
 		answer(rw, map[string]any{
-			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "BindingResponse", "kubeconfig": w.kubeconfig(t), "requests": installOptions("widgets", nil, "").Requests,
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "BindingResponse", "kubeconfig": w.kubeconfig(t), "requests": installOptions("widgets", nil, "").Requests, //nolint:contextcheck // the world has one
 			"authentication": map[string]any{"oauth2CodeGrant": map[string]any{"sid": <-sessions, "id": "https://issuer.example.com/ada"}},
 		})
 	})
@@ -193,7 +193,7 @@ func (p plugin) bind(t *testing.T, s *side, backend string) error {
 		_, _ = fmt.Fprintln(&all, line)
 		if strings.HasPrefix(line, "http://") {
 			go func() {
-				if resp, err := http.Get(line); err == nil { //nolint:noctx,gosec // of the test's own server
+				if resp, err := http.Get(line); err == nil { //nolint:gosec // of the test's own server
 					_ = resp.Body.Close()
 				}
 			}()

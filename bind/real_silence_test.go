@@ -99,8 +99,11 @@ func TestControlPlaneHangs(t *testing.T) {
 		for _, o := range objects {
 			told[o.Name] = klutchsync.Reason(o.Reason)
 		}
-		if diff := cmp.Diff(late, told); diff != "" || err != nil {
-			return fmt.Errorf("%v, told (-want +got):\n%s", err, diff)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(late, told); diff != "" {
+			return fmt.Errorf("told (-want +got):\n%s", diff)
 		}
 		return nil
 	})

@@ -490,6 +490,7 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 
 // inPages answers lists as API servers do, in pages, of which none may be long.
 func inPages(t *testing.T, client *fake.Clientset) clienttesting.ReactionFunc {
+	t.Helper()
 	return func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list := action.(clienttesting.ListActionImpl)
 		if n := list.ListOptions.Limit; n <= 0 || n > 100 {

@@ -118,7 +118,7 @@ func (w world) released() (held int) {
 			}
 			n, _ := strconv.Atoi(m[1])
 			held += n
-			_, err := stack.Reader{Stack: w.s, Folder: ".", Namespace: w.namespace}.Type(w.ctx, "kubectl --context app "+m[2])
+			_, err := stack.Reader{Stack: w.s, Folder: ".", Namespace: w.namespace}.Type(w.ctx, "kubectl --context app "+m[2]) //nolint:contextcheck // the world has one
 			w.must(err)
 		}
 		return false, nil
