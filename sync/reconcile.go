@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -243,7 +244,7 @@ func (c *reconciler) askBreaker(p *pair, r *record) string {
 		return ""
 	}
 	ask := breaker.Request{
-		Source: p.key, Going: instance(p), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
+		Source: p.key, Going: instance(p, r), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: takesAwayNow(p.state, r.proofs.confirmed),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
@@ -271,13 +272,13 @@ func takesAwayNow(s state, confirmed bool) bool {
 }
 
 // instance identifies the instance that goes: a deletion, and each orphan, is that of a source; a target
-// that comes back is another matter than its deletion.
-func instance(p *pair) string {
+// that comes back has been lost so many times in a row.
+func instance(p *pair, r *record) string {
 	switch {
 	case p.state.target.relation == relationOrphan:
 		return string(p.made.UID)
 	case p.returns():
-		return string(p.from.uid) + " anew"
+		return fmt.Sprintf("%s, loss %d", p.from.uid, r.drift.losses)
 	default:
 		return string(p.from.uid)
 	}
