@@ -70,7 +70,7 @@ func asksForMuch(t *testing.T, w *world) {
 	t.Helper()
 	asked := []string{"widgets.example.org"}
 	for i := range 9 {
-		asked = append(asked, fmt.Sprintf("x%d.%s", i, strings.Repeat("y", 240)))
+		asked = append(asked, fmt.Sprintf("x%d.%s", i, strings.Repeat("y", 100)))
 	}
 	ada := w.tenant("ada", "much", asked...)
 	r, _, err := w.exporter.tenants.Records.Read(t.Context(), ada.namespace)
