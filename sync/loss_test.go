@@ -177,6 +177,7 @@ func TestReturnsAreCountedOverRestarts(t *testing.T) {
 		made := w.ownerDeletes("w0")
 		for range 60 {
 			time.Sleep(time.Minute)
+			w.until("told", func() bool { return w.message("w0") != "" }) // a start knows of no loss that no message tells of
 			restart()
 		}
 		if *made != limit {

@@ -5,7 +5,6 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -244,7 +243,7 @@ func (c *reconciler) askBreaker(p *pair, r *record) string {
 		return ""
 	}
 	ask := breaker.Request{
-		Source: p.key, Going: instance(p, r), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
+		Source: p.key, Going: instance(p), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: takesAwayNow(p.state, r.proofs.confirmed),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
@@ -272,13 +271,13 @@ func takesAwayNow(s state, confirmed bool) bool {
 }
 
 // instance identifies the instance that goes: a deletion, and each orphan, is that of a source; a target
-// that comes back has been lost so many times in a row.
-func instance(p *pair, r *record) string {
+// that comes back is that of its loss.
+func instance(p *pair) string {
 	switch {
 	case p.state.target.relation == relationOrphan:
 		return string(p.made.UID)
 	case p.returns():
-		return fmt.Sprintf("%s, loss %d", p.from.uid, r.drift.losses)
+		return string(p.from.uid) + " anew" + p.returnTime
 	default:
 		return string(p.from.uid)
 	}
