@@ -108,7 +108,7 @@ func TestP10LimitPerSubject(t *testing.T) {
 	}
 }
 
-// P10: what is kept of the sessions of one identity is bounded in bytes, too: the groups that fit no
+// P10: the sessions of one identity are bounded in bytes, too: the groups that fit no
 // cookie stay in the Control Plane Cluster for half an hour, and the backend reads them when it sweeps.
 func TestP10SessionsOfOneIdentity(t *testing.T) {
 	c, store := openDeviceCounter(t)

@@ -23,7 +23,7 @@ import (
 
 var simAnswers = fakecluster.Answers()
 
-// So many answers are drawn by the numbers of ops. Those that came to the table later are drawn apart, by
+// So many answers are drawn by the numbers of ops. Later rows of the table are drawn apart, by
 // numbers from laterFrom on, so that the others stay what they were.
 const (
 	drawnAnswers = 26

@@ -259,8 +259,8 @@ func unidentified(t *testing.T, answer fakecluster.Answer, late bool) {
 	}
 }
 
-// A cluster that might not be identified at a start is identified once it may be: what is made says
-// from then on where it comes from.
+// A cluster that might not be identified at a start is identified once it may be: targets that
+// are made from then on say where they come from.
 func TestIdentifiedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)

@@ -136,7 +136,7 @@ func TestNamespacesUnlisted(t *testing.T) {
 	}
 }
 
-// TestSoonestLookWins: what is missing is looked at as soon as ever while a new schema waits for longer.
+// TestSoonestLookWins: missing rights are looked at as soon as ever while a new schema waits for longer.
 func TestSoonestLookWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSchemaWorld(t)

@@ -139,7 +139,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if waits, err := r.unlessEmpty(ctx, binding, ns); waits != nil || err != nil {
 		return waits, err
 	}
-	if !removalBegan(binding) { // the tenant reconcile must not give back what is taken now
+	if !removalBegan(binding) { // the tenant reconcile must not give back the rights that removal takes
 		err := r.Patch(ctx, ClusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
 		return &waiting{v1alpha1.ReasonDraining, "nothing is left of it"}, IgnoreNotFound(err)
 	}

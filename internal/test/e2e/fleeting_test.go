@@ -89,7 +89,7 @@ func TestFleetingClaims(t *testing.T) {
 	testenv.Test(t, f)
 }
 
-// awaitNothingToTell waits until the bindings say nothing of what is held, of orphans, or of copies.
+// awaitNothingToTell waits until the bindings tell of no held deletions, no orphans and no copies.
 func (w world) awaitNothingToTell() {
 	w.Helper()
 	for _, name := range services[:2] {
@@ -129,7 +129,7 @@ func (w world) released() (held int) {
 	return held
 }
 
-// untold names what is left of claims of a resource and is told nowhere: claims that do not say that they are
+// untold names the objects that claims of a resource left and that are told nowhere: claims that do not say that they are
 // held, and targets of claims that have gone, which neither the binding nor the log mentions.
 func (w world) untold(gvr schema.GroupVersionResource, binding string) string {
 	w.Helper()
