@@ -371,9 +371,9 @@ const (
 	mostLooks   = 60               // lists and watches of a view, one in 30 seconds, and half as many again for jitter
 	mostSoon    = 600              // of one that meets no answer, or one of an API server that fails, one in 2.5 seconds, and a fourth for jitter
 	mostFenced  = 160              // looks at who the clusters are: one in 20 seconds if they fail, and as many for objects that wait for the answer
-	mostInAll   = 400              // for the whole binding, by each konnector, one in three seconds: two thirds of what many objects share, and most of it is who the clusters are
+	mostInAll   = 500              // for the whole binding, by each konnector: most of it is who the clusters are, or schemas whose reads fail
 	mostAfter   = 4                // of the same after a list, after which all is asked again
-	mostSchemas = 120              // reads of a schema that may have changed, one in ten seconds
+	mostSchemas = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
 )
 
 // endure has an API server refuse for an hour, in a world in which all else is well, and users
