@@ -217,19 +217,27 @@ func (p *simPlan) refuseCopies(r *rand.Rand) {
 }
 
 // refuseLater has one history in four go on, after its last hour, with another one of an answer that came
-// to the table later: half of them of all requests, since few ask for Secrets and schemas.
+// to the table later: a third of them of all requests and a third of writes of copies, since few ask for
+// schemas and few write copies, and each history with Secrets that go up.
 func (p *simPlan) refuseLater(r *rand.Rand) {
-	if p.seed%4 == 0 || r.IntN(5) > 1 {
+	if p.seed%4 == 0 || r.IntN(5) > 1 && !p.related(klutchsync.SourceSide) {
 		return
 	}
-	answer, everything := drawnAnswers+r.IntN(len(simAnswers)-drawnAnswers), r.IntN(2) == 0
-	var all []cell
+	answer, often := drawnAnswers+r.IntN(len(simAnswers)-drawnAnswers), []string{"all", copyWrites.name, ""}[r.IntN(3)]
+	var all, some []cell
 	for _, within := range append(slices.Clone(scopes), copyWrites) {
-		all = append(all, within.cells(laterFrom, len(simAnswers)-drawnAnswers)...)
+		for _, c := range within.cells(laterFrom, len(simAnswers)-drawnAnswers) {
+			if refusing(c.scope, c.n).answer != answer || !p.meets(c) {
+				continue
+			}
+			if all = append(all, c); c.name == often {
+				some = append(some, c)
+			}
+		}
 	}
-	all = slices.DeleteFunc(all, func(c cell) bool {
-		return refusing(c.scope, c.n).answer != answer || !p.meets(c) || everything && c.name != "all" && simAnswers[answer].Kind != fates.Unserved
-	})
+	if len(some) > 0 {
+		all = some
+	}
 	if len(all) > 0 {
 		p.later = all[r.IntN(len(all))].hour(p.hour.name)
 	}
