@@ -40,6 +40,7 @@ const (
 
 // found is what a look at the tenant namespace finds there.
 type found struct {
+	token   string    // that the look began with
 	tenant  types.UID // of the namespace; empty if it may not be read
 	binding *v1alpha1.ClusterBinding
 	unkept  error // why the App Cluster refused a write to the kubeconfig Secret; nil if it did not
@@ -111,16 +112,17 @@ func (h *heartbeat) afterFailure(err error) time.Duration {
 // isWell reports whether nothing was wrong at the last look.
 func (h *heartbeat) isWell() bool {
 	now := h.snapshot()
-	return now.admitted && now.away.Type == "" && now.refused.Type == "" && !h.awaited.Load() && now.beating.Status == metav1.ConditionTrue
+	return now.admitted != "" && now.away.Type == "" && now.refused.Type == "" && !h.awaited.Load() && now.beating.Status == metav1.ConditionTrue
 }
 
 // probe is the one request between two heartbeats.
 func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
+	token := h.token.Get()
 	limited, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	b, err := h.clusterBinding(limited)
 	if err != nil {
-		h.noteLook(ctx, found{}, err)
+		h.noteLook(ctx, found{token: token}, err)
 		return h.afterFailure(err), nil
 	}
 	if h.ofAnotherCluster(b) {
@@ -147,6 +149,7 @@ func (h *heartbeat) tenantChanged(obj any) {
 
 // readTenant looks at who is there. What may not be read is no answer where one is expected.
 func (h *heartbeat) readTenant(ctx context.Context) (f found, err error) {
+	f.token = h.token.Get()
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	if f.tenant, err = cluster.TenantUID(ctx, h.calls, h.place.Namespace); err != nil && (h.secret.boundTenant() != "" || !cluster.IsHidden(err)) {
@@ -203,10 +206,10 @@ func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 	// until one meets a working API server, also where what the key names has gone: then the entry goes.
 	var failing sync.Map
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-		switch now := h.snapshot(); {
-		case !now.looked:
+		switch now, token := h.snapshot(), h.token.Get(); {
+		case now.looked != token: // another credential may lead to another tenant
 			return awayEvery / 50, nil
-		case !now.admitted || now.refused.Type != "":
+		case now.admitted != token || now.refused.Type != "":
 			return awayEvery, nil
 		}
 		again, err := fn(ctx, key)
@@ -232,7 +235,7 @@ func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 		return
 	}
 	now := h.snapshot()
-	now.looked = true
+	now.looked = f.token
 	now.away = h.away(err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err == nil {
@@ -244,7 +247,9 @@ func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 	case f.unkept != nil && (fates.IsRefused(f.unkept) || h.failures > 0): // else it may be a moment's
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonKubeconfigSecretUpdateFailed, h.secret.unkept(f.unkept))
 	}
-	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "")
+	if now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "") {
+		now.admitted = f.token
+	}
 	now.tenant = cmp.Or(f.tenant, now.tenant)
 	if c := h.refusal(f); c.Type != "" || err == nil {
 		now.refused = c
@@ -287,7 +292,7 @@ func (h *heartbeat) record(ctx context.Context, now snapshot) {
 		log.Info("nothing is changed on either side", "reason", now.refused.Reason, "message", now.refused.Message)
 	case before.away != now.away && now.away.Type != "":
 		log.Info("control plane is away", "reason", now.away.Reason, "message", now.away.Message)
-	case before.away != now.away || !before.looked:
+	case before.away != now.away || before.looked == "":
 		log.Info("control plane is there", "provider", now.provider)
 	}
 }
@@ -377,14 +382,14 @@ func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 
 // A snapshot is what the last look at the tenant namespace has shown.
 type snapshot struct {
-	looked     bool               // at least once
+	looked     string             // the token that the last look was made with; empty before the first
 	away       v1alpha1.Condition // Connected=False if the control plane cannot be worked with
 	beating    v1alpha1.Condition // Heartbeating
 	unreadable v1alpha1.Condition // Connected=False if exports cannot be listed
 	unmapped   v1alpha1.Condition // Connected=False if APIServiceNamespaces cannot be listed
 	provider   string
 	tenant     types.UID          // of the tenant namespace, once known
-	admitted   bool               // it is known whose tenant it is
+	admitted   string             // the token with which it became known whose tenant it is; empty if it is not known
 	refused    v1alpha1.Condition // Connected=False if nothing may be changed on either side
 }
 

@@ -288,7 +288,7 @@ func (k *Konnector) boundBy(u *unstructured.Unstructured) bound {
 	}
 	if _, s := c.state(); s != nil {
 		now := s.heartbeat.snapshot()
-		found.Up = now.looked && now.away.Type == ""
+		found.Up = now.looked != "" && now.away.Type == ""
 		found.TokenEnds = cluster.ReadToken(s.token.Get()).Ends()
 		if beaten := s.heartbeat.beaten.Load(); beaten != nil {
 			found.Heartbeat = *beaten

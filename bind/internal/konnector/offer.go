@@ -117,7 +117,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	if now.refused.Type != "" {
 		return p.block(now.refused)
 	}
-	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.Asked.HasSynced() || !now.admitted {
+	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.Asked.HasSynced() || now.admitted == "" {
 		if connected.Status == metav1.ConditionTrue {
 			connected = unlessGone(p.binding, p.session.place.Server, notListed(now))
 		}
