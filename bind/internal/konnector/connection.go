@@ -125,6 +125,7 @@ type connection struct {
 	*shared
 
 	secret kubeconfigSecret
+	queue  *controller.Controller // looks at the Secret
 	stop   context.CancelFunc
 
 	passes chan struct{} // has one for each pass that goes on
@@ -145,19 +146,19 @@ func newConnection(s *shared, name cache.ObjectName) *connection {
 	r := cluster.Objects(s.app.Watches, cluster.Secrets, name.Namespace)
 	r.Told, r.Only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
 	c.secret.informer = r.Informer(cache.Indexers{})
+	c.queue = controller.New("kubeconfig", c.reconcile, controller.Options{})
 	return c
 }
 
 // run follows the Secret until ctx is done, and ends the session then.
 func (c *connection) run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, c.log.WithValues("secret", c.secret.name.String()))
-	ctl := controller.New("kubeconfig", c.reconcile, controller.Options{})
-	if _, err := ctl.Watch(c.secret.informer, controller.Self); err != nil {
+	if _, err := c.queue.Watch(c.secret.informer, controller.Self); err != nil {
 		return err
 	}
-	ctl.Add(c.secret.name) // it may not be there
+	c.queue.Add(c.secret.name) // it may not be there
 	defer c.end()
-	return group.Run(ctx, group.Informer(c.secret.informer), ctl.Run)
+	return group.Run(ctx, group.Informer(c.secret.informer), c.queue.Run)
 }
 
 // state is what the Secret is worth, and where it leads to.
@@ -170,7 +171,8 @@ func (c *connection) state() (v1alpha1.Condition, *session) {
 // readable is called when the Secret cannot be watched, and when it can be again.
 func (c *connection) readable(ctx context.Context, err error) {
 	if err == nil {
-		return // the watch shows what it is worth
+		c.queue.Add(c.secret.name) // it may be as it was, or not there: the watch shows neither
+		return
 	}
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,

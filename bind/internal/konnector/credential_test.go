@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -56,6 +59,58 @@ func TestNewCredential(t *testing.T) {
 				reason := w.heartbeat.snapshot().refused.Reason
 				if want := (map[bool]string{true: v1alpha1.ReasonControlPlaneReplaced}[replaced]); reason != want || replaced == (asks.Load() > 0) {
 					t.Errorf("refused: %q, and asked %d times", reason, asks.Load())
+				}
+			})
+		})
+	}
+}
+
+// TestSecretReadAgain: once the kubeconfig Secret can be watched again, the binding says what it is worth,
+// also where nothing has happened to it meanwhile.
+func TestSecretReadAgain(t *testing.T) {
+	for name, there := range map[string]bool{"no Secret": false, "one that is of no use": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				app := fakecluster.New()
+				client := app.Client()
+				var refused atomic.Bool
+				refused.Store(true)
+				app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == cluster.Secrets && r.Verb == "watch" && refused.Load() {
+						time.Sleep(time.Second) // after the list
+						return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
+					}
+					return do()
+				})
+				if there {
+					if _, err := client.Resource(cluster.NamespacesResource).Create(t.Context(), object("v1", "Namespace", v1alpha1.Namespace), metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := client.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Create(t.Context(), object("v1", "Secret", "kubeconfig"), metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c := newConnection(&shared{app: &appCluster{
+					Clients:  cluster.Clients{Calls: client, Watches: client},
+					bindings: cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{indexSecret: bySecret}),
+				}}, cache.NewObjectName(v1alpha1.Namespace, "kubeconfig"))
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- c.run(ctx) }()
+				time.Sleep(time.Hour)
+				_, worth := c.secret.read()
+				before, _ := c.state()
+				if before == worth || before.Status != metav1.ConditionFalse {
+					t.Errorf("while it may not be watched: %+v", before)
+				}
+				refused.Store(false)
+				time.Sleep(time.Minute)
+				if now, _ := c.state(); now != worth {
+					t.Errorf("%+v, want %+v", now, worth)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
 				}
 			})
 		})
