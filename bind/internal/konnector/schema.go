@@ -117,7 +117,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 			i.pass.lookAgain(i.untilNextSchema(time.Now(), change))
 			return i.stay()
 		}
-		i.live = next
+		i.live, i.pass.record.schemaRefused = next, refusedSchema{}
 	}
 	ok, err := i.established(i.live)
 	if !ok || err != nil {

@@ -166,6 +166,48 @@ func TestMarkRefused(t *testing.T) {
 	})
 }
 
+// TestSchemaTakenBack: a change that was refused for long and is then taken is no refused one any more: taken
+// back by hand, it is made again as soon as any other.
+func TestSchemaTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSchemaWorld(t)
+		look := func() v1alpha1.Condition {
+			t.Helper()
+			p, err := w.install()
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(max(p.pass.again, w.konnector.opts.SchemaInterval))
+			return p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
+		}
+		crds := w.app.Client().Resource(cluster.CRDs)
+		w.publish(0)
+		look()
+		w.establish()
+		before, err := crds.Get(t.Context(), w.binding.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.refuse("update", apierrors.NewForbidden(cluster.CRDs.GroupResource(), w.binding.Name, errors.New("a policy")))
+		w.publish(1)
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
+			look()
+		}
+		w.app.Intercept(nil)
+		if c := look(); c.Status != metav1.ConditionTrue {
+			t.Fatalf("once it is taken: %+v", c)
+		}
+		now, err := crds.Get(t.Context(), w.binding.Name, metav1.GetOptions{})
+		if err == nil {
+			now.Object["spec"] = before.Object["spec"]
+			_, err = crds.Update(t.Context(), now, metav1.UpdateOptions{})
+		}
+		if c := look(); err != nil || c.Status != metav1.ConditionTrue {
+			t.Errorf("once it is taken back: %+v, %v", c, err)
+		}
+	})
+}
+
 // TestSchemaRefused: a CRD that the App Cluster's API server does not take, for whatever reason, is
 // told, at once if it is refused and else once that has lasted, and is an error that package queue paces.
 func TestSchemaRefused(t *testing.T) {
