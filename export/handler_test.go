@@ -437,6 +437,13 @@ func TestServicesThatCannotBeHad(t *testing.T) {
 	if err != nil || page.Status != http.StatusUnprocessableEntity || !strings.Contains(page.Body, "Choose at least one") {
 		t.Errorf("nothing chosen: %+v %v", page, err)
 	}
+	for i := range 40 {
+		page.Forms[0].Fields.Add("service", fmt.Sprintf("widgets-with-a-long-name-%d.example.org", i))
+	}
+	page, err = b.Submit(t.Context(), page.Forms[0])
+	if err != nil || page.Status != http.StatusUnprocessableEntity || !strings.Contains(page.Body, "Choose fewer") {
+		t.Errorf("more chosen than a code fits: %+v %v", page, err)
+	}
 }
 
 func TestTwoLoginsInOneBrowser(t *testing.T) {

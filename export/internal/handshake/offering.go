@@ -141,11 +141,16 @@ func (o *offering) problem() problem {
 
 // few cuts a list to what one takes in at a glance, and what fits a cookie.
 func few(names []string) []string {
-	const limit = 8
-	if len(names) <= limit {
+	const limit, longest = 8, 400
+	n, size := 0, 0
+	for n < min(len(names), limit) && (n == 0 || size+len(names[n]) <= longest) {
+		size += len(names[n])
+		n++
+	}
+	if n == len(names) {
 		return names
 	}
-	return append(slices.Clone(names[:limit]), "…")
+	return append(slices.Clone(names[:n]), "…")
 }
 
 // answer is problem for a program, RFC 6749 section 4.1.2.1.

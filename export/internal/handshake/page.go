@@ -122,8 +122,12 @@ func (h *chooser) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 		h.endings.tellOffer(w, r, s)
 		return
 	}
-	if len(chosen) == 0 {
+	switch {
+	case len(chosen) == 0:
 		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "Nothing is chosen", What: "Choose at least one service."})
+		return
+	case len(strings.Join(chosen, "")) > longestAsked: // the code, which goes by way of a cookie, has all names
+		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "This is too much at once", What: "Choose fewer services, and the others at another login. What is bound already stays."})
 		return
 	}
 	tenant, err := h.binder.obtain(r.Context(), s, chosen)

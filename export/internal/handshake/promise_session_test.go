@@ -5,6 +5,7 @@ package handshake
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/offer"
@@ -93,6 +95,40 @@ func TestP5LongestSession(t *testing.T) {
 	l.Services[0] += long(longestAsked%offer.MaxAsked + 1)
 	if l.wrong(params) == "" {
 		t.Error("one more is taken")
+	}
+}
+
+// TestP5LongestAnswer: what a login ends with fits a cookie, be it why none of many services can be had
+// or the code for as many as may be chosen at once.
+func TestP5LongestAnswer(t *testing.T) {
+	h := newTestServer(nil)
+	names := func(n, each int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%02d%s", i, strings.Repeat("x", each-2)))
+		}
+		return all
+	}
+	o := &offering{Unknown: names(longestAsked/250, 250)}
+	for _, name := range names(20, 60) {
+		o.Allowed = append(o.Allowed, offer.Service{Resource: schema.GroupResource{Resource: name}})
+	}
+	s := &session{
+		ID:       strings.Repeat("x", 26),
+		Login:    login{Redirect: "http://127.0.0.1:65535/callback", State: strings.Repeat("x", 43), Challenge: strings.Repeat("x", 43), Cluster: strings.Repeat("x", 36)},
+		Identity: auth.Identity{Issuer: "https://" + strings.Repeat("x", 50), Subject: strings.Repeat("x", 36)},
+	}
+	for name, end := range map[string]func(http.ResponseWriter, *http.Request){
+		"a refusal": func(w http.ResponseWriter, r *http.Request) {
+			h.endings.finish(w, r, s, refusalValues(o.answer()), o.problem())
+		},
+		"a code": func(w http.ResponseWriter, r *http.Request) {
+			h.endings.sendCode(w, r, s, grant{Tenant: strings.Repeat("x", 30), Services: names(longestAsked/30, 30)})
+		},
+	} {
+		answer := httptest.NewRecorder()
+		if end(answer, httptest.NewRequest(http.MethodGet, "/", nil)); answer.Code != http.StatusSeeOther {
+			t.Errorf("%s: %d %s", name, answer.Code, answer.Body)
+		}
 	}
 }
 

@@ -62,8 +62,8 @@ var (
 	servicePattern   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 )
 
-// longestAsked is how many bytes the names of services may have together: with a person of long
-// names they fit a cookie.
+// longestAsked is how many bytes the names of services may have together that are asked for or chosen:
+// with a person of long names they fit a cookie, and so does the code for them.
 const longestAsked = 1 << 10
 
 func repeated(query url.Values) bool {
