@@ -13,13 +13,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/export/internal/offer"
@@ -290,19 +293,24 @@ func TestAdoptedTenantIsSilent(t *testing.T) {
 	}
 }
 
-// A konnector is missed by the clock, with no event to tell, whatever a gate says.
+// A konnector is missed by the clock, with no event to tell, whatever a gate says, and whether or not
+// it is known when the tenant's last login was.
 func TestHealthOnTime(t *testing.T) {
 	unsure := GateFunc(func(context.Context, Tenant) error { return errors.New("out of order") })
 	for name, test := range map[string]struct {
 		opts Options
 		late time.Duration
 	}{
-		"":                        {Options{}, 2 * time.Second},
-		"a gate that cannot tell": {Options{Gate: unsure}, lastRetry},
+		"":                             {Options{}, 2 * time.Second},
+		"a gate that cannot tell":      {Options{Gate: unsure}, lastRetry},
+		"a record that cannot be read": {Options{MaxLoginAge: 30 * 24 * time.Hour}, lastRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStill(t)
+				s.kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewInternalError(errors.New("cannot be decrypted"))
+				})
 				s.run("clusterbinding", test.opts)
 				s.put(tenant.ClusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
 				for _, step := range []struct {

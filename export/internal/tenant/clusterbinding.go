@@ -56,23 +56,24 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	_, again := Healthy(time.Now(), binding, terms)
-	login, err := h.logins.Conditions(ctx, key.Namespace)
-	if err != nil {
-		return 0, err
-	}
-	if len(login) > 0 {
+	conditions, untold := h.logins.Conditions(ctx, key.Namespace)
+	if len(conditions) > 0 {
 		again = sooner(again, h.opts.ReviewInterval)
 	}
 	admitted, err := admission(h.gates.whyClosed(ctx, key.Namespace))
+	if err == nil {
+		conditions = append(conditions, admitted)
+	}
 	switch {
-	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
-		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, terms, login...))
+	case err != nil:
+		untold = errors.Join(untold, err)
 	case admitted.Status != metav1.ConditionTrue:
 		again = sooner(again, gateRetry)
 	case h.opts.Gate != nil:
 		again = sooner(again, h.opts.ReviewInterval)
 	}
-	return again, writeClusterBinding(ctx, h.Dyn, binding, terms, append(login, admitted)...)
+	// What cannot be told now does not keep us from telling who is alive.
+	return again, errors.Join(untold, writeClusterBinding(ctx, h.Dyn, binding, terms, conditions...))
 }
 
 // terms are those of a tenant now.
