@@ -17,6 +17,9 @@ const (
 	// ConditionLoginCurrent, here and on exports, says that the last login is young
 	// enough for the credential to be renewed. It is ours alone.
 	ConditionLoginCurrent = "LoginCurrent"
+	// ConditionKept says that the backend can keep the tenant's rights and renew its credential; it is
+	// there once it could not. It is ours alone.
+	ConditionKept = "Kept"
 	// ConditionRemoved says what the removal of the tenant waits for. It is ours alone.
 	ConditionRemoved = "Removed"
 )

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -71,6 +73,33 @@ func (l *tenantLocks) lock(tenant string) (done func()) {
 // tenant that looks as it did is left alone until then: its konnector's heartbeats
 // bring us here every few minutes.
 func (r *reconciler) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	again, err := r.pass(ctx, key)
+	return again, errors.Join(err, r.tell(ctx, key.Name, err))
+}
+
+// tell says on the ClusterBinding of a tenant why it cannot be kept, once people are to be told, and
+// that it can be again.
+func (r *reconciler) tell(ctx context.Context, tenant string, err error) error {
+	binding, ok := Lookup(r.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	if !ok || binding.DeletionTimestamp != nil {
+		return nil
+	}
+	kept, refused := v1alpha1.True(v1alpha1.ConditionKept), AsRefusal(err)
+	switch {
+	case refused != nil:
+		kept = v1alpha1.False(kept.Type, v1alpha1.SeverityWarning, refused.Reason, refused.Message)
+	case fates.IsTold(ctx, err):
+		kept = v1alpha1.False(kept.Type, v1alpha1.SeverityWarning, reasonRefused, Against("a step for the rights and the credential of the tenant", err))
+	case err != nil || v1alpha1.FindCondition(binding.Status.Conditions, kept.Type) == nil:
+		return nil
+	}
+	return status.Write(ctx, r.Dyn.Resource(ClusterBindingResource).Namespace(tenant), binding, func(o *v1alpha1.ClusterBinding) {
+		kept.ObservedGeneration = o.Generation
+		o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, kept), o.Generation)
+	})
+}
+
+func (r *reconciler) pass(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if _, ok, err := r.caches.HolderIn(ctx, key.Name); !ok {
 		r.passes.Delete(key.Name)
 		r.logins.noted.Delete(key.Name)

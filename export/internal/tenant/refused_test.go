@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,6 +84,66 @@ func TestServiceNamespaceRefused(t *testing.T) {
 				if told != (lasts || fates.IsRefused(refusal)) {
 					t.Errorf("lasting %t: %v, %v", lasts, conditions, err)
 				}
+			}
+		})
+	}
+}
+
+// What an API server has against keeping a tenant, whose credential then ends, is told by its ClusterBinding,
+// at once if it is a refusal and else once that has lasted, until the tenant is kept again.
+func TestKeepingRefused(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		refusal := answer.Err(fakecluster.Request{Verb: "get", Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}})
+		t.Run(strings.ReplaceAll(refusal.Error(), "/", " "), func(t *testing.T) {
+			h := Holder{Issuer: "i", Subject: "ada", Cluster: "1"}
+			tenant := h.Namespace("cluster")
+			c := fakecluster.New(fakecluster.Resource{GroupVersionResource: ClusterBindingResource, Kind: "ClusterBinding"})
+			create(t, c.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": tenant}})
+			bindings := c.Client().Resource(ClusterBindingResource).Namespace(tenant)
+			create(t, bindings, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "ClusterBinding", "metadata": map[string]any{"name": v1alpha1.ClusterBindingName}})
+			kube := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: v1alpha1.TenantRecordSecret}, Data: map[string][]byte{RecordKey: []byte("{}")}})
+			kube.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+			metas := func() cache.SharedIndexInformer {
+				return cache.NewSharedIndexInformer(&cache.ListWatch{}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
+			}
+			caches := &Caches{Kube: kube, Owned: metas(), Accounts: metas(), Bindings: metas(), Entries: metas(), ClusterBindings: informerOf(&v1alpha1.ClusterBinding{})}
+			if err := caches.Owned.GetStore().Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: tenant, Annotations: h.Annotations(), Labels: map[string]string{v1alpha1.TenantLabel: tenant}}}); err != nil {
+				t.Fatal(err)
+			}
+			tenants := New(Clients{Kube: kube, Dyn: c.Client()}, &Options{})
+			tenants.Rights.self.Store(&rbacv1.Subject{})
+			r := NewControllers(tenants, caches, nil).Tenants
+			said := func(ctx context.Context) *v1alpha1.Condition {
+				t.Helper()
+				binding := &v1alpha1.ClusterBinding{}
+				look := func() {
+					u, err := bindings.Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
+					if err == nil {
+						err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, binding)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				look()
+				if err := caches.ClusterBindings.GetStore().Add(binding.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.Reconcile(ctx, cache.NewObjectName("", tenant)); err != nil && fates.Of(err) != fates.Of(refusal) {
+					t.Fatal(err)
+				}
+				look()
+				return v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionKept)
+			}
+			if c := said(t.Context()); (c != nil) != fates.IsRefused(refusal) {
+				t.Errorf("at first %+v", c)
+			}
+			if c := said(fates.FailingSince(t.Context(), time.Now().Add(-time.Minute))); c == nil || c.Reason != reasonRefused || c.Severity != v1alpha1.SeverityWarning || !strings.Contains(c.Message, fates.Stable(refusal)) {
+				t.Errorf("once it has lasted %+v", c)
+			}
+			r.passes.Store(tenant, pass{caches.snapshot(tenant), time.Now().Add(time.Hour)}) // it is as a pass has left it
+			if c := said(t.Context()); c == nil || c.Status != metav1.ConditionTrue {
+				t.Errorf("once it is kept %+v", c)
 			}
 		})
 	}
