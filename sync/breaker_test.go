@@ -584,6 +584,7 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 				if r.Resource == secrets && r.Verb == "delete" {
 					b.secret(b.target, b.targetNS, r.Object.Name, "bmV3") //nolint:contextcheck // the world has one
+					time.Sleep(time.Second)                               // which is seen before the copy goes
 				}
 				return do()
 			})

@@ -207,6 +207,36 @@ func TestCollectingIsHeldAfterARestore(t *testing.T) {
 	})
 }
 
+// What the breaker holds is held no more once a restore has undone it: the deletion of sources, or the
+// loss of targets.
+func TestRestoreUndoesHeld(t *testing.T) {
+	for _, side := range []Side{SourceSide, TargetSide} {
+		t.Run(string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n, limit = 14, 10
+				w := newFake(t)
+				s, stop := w.sync(Options{})
+				defer stop()
+				w.createMany(n)
+				w.settle()
+				cluster, client, namespace := w.fakeSource, w.source, w.sourceNS
+				if side == TargetSide {
+					cluster, client, namespace = w.fakeTarget, w.target, w.targetNS
+				}
+				backup := cluster.Version()
+				for i := range n {
+					w.delete(client, namespace, fmt.Sprintf("w%d", i))
+				}
+				w.until("the rest is held", func() bool { return s.Status().Held == n-limit })
+				cluster.Restore(backup)
+				w.until("none is held", func() bool {
+					return s.Status().Held == 0 && w.count(w.fakeSource, w.sourceNS) == n && w.count(w.fakeTarget, w.targetNS) == n
+				})
+			})
+		})
+	}
+}
+
 // The target's cluster is replaced by an empty one, and the sources are synced there. Of those whose
 // status says that they had a target ten get one, empty, and the others once they are released;
 // the ones that never had one are not held.
