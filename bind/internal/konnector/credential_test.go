@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -111,6 +112,67 @@ func TestSecretReadAgain(t *testing.T) {
 				cancel()
 				if err := <-done; err != nil {
 					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitsArePaced: what people wait for is looked at often for a while, and then as often as all else: a
+// platform may never end it. That another App Cluster gives the tenant up is heard of at once.
+func TestWaitsArePaced(t *testing.T) {
+	for name, wait := range map[string]func(w *beatingWorld, waits bool){
+		"another App Cluster holds the tenant": func(w *beatingWorld, waits bool) {
+			holder := map[bool]string{true: "other", false: "app"}[waits]
+			b, err := w.controlPlane.Client().Resource(cluster.ClusterBindings).Namespace("tenant").Patch(
+				w.Context(), v1alpha1.ClusterBindingName, types.MergePatchType, []byte(`{"status":{"clusterUID":"`+holder+`"}}`), metav1.PatchOptions{}, "status")
+			w.put(b, err)
+			w.heartbeat.tenantChanged(b)
+		},
+		"the next credential is not made": func(w *beatingWorld, waits bool) {
+			secrets := w.controlPlane.Client().Resource(cluster.Secrets).Namespace("tenant")
+			u, err := secrets.Get(w.Context(), "kubeconfig", metav1.GetOptions{})
+			w.put(u, err)
+			if waits {
+				u.Object["held"], u.Object["data"] = u.Object["data"], nil
+			} else {
+				u.Object["data"] = u.Object["held"]
+			}
+			w.put(secrets.Update(w.Context(), u, metav1.UpdateOptions{}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newBeatingWorld(t)
+				w.keep(false)
+				w.run()
+				time.Sleep(10 * time.Second)
+				wait(w, true)
+				w.heartbeat.lookNow()
+				var looks atomic.Int64
+				w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "get" && r.Resource == cluster.ClusterBindings {
+						looks.Add(1)
+					}
+					return do()
+				})
+				time.Sleep(20 * time.Second)
+				if n := looks.Swap(0); n < 6 || w.heartbeat.isWell() {
+					t.Errorf("%d looks in the first twenty seconds, and all is well: %t", n, w.heartbeat.isWell())
+				}
+				time.Sleep(time.Hour)
+				if n := looks.Load(); n < 230 || n > 250 {
+					t.Errorf("%d looks in an hour", n)
+				}
+				wait(w, false)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if heard := w.heartbeat.isWell(); !heard && w.heartbeat.snapshot().refused.Type != "" {
+					t.Errorf("not heard of: %+v", w.heartbeat.snapshot())
+				}
+				time.Sleep(probeEvery)
+				if !w.heartbeat.isWell() {
+					t.Errorf("in the end: %+v", w.heartbeat.snapshot())
 				}
 			})
 		})

@@ -63,7 +63,7 @@ type heartbeat struct {
 	wanted   atomic.Bool               // a whole look, before its time
 	alarms   pace                      // of looks because of a credential that was refused
 	due      time.Time                 // the next heartbeat; of beat alone
-	failures int                       // of beats in a row; of beat alone
+	failures int                       // of beats in a row, and those that found that it has to wait; of beat alone
 
 	mu   sync.Mutex
 	seen snapshot
@@ -94,10 +94,11 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 		h.wanted.Store(true)
 		return max(probeEvery, h.afterFailure(f.unkept)), nil //nolint:nilerr // a condition says it
 	}
-	h.failures = 0
-	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
-		return awayEvery, nil
+	if h.awaited.Load() || h.snapshot().refused.Type != "" { // people wait for what ends it, and it may be never
+		h.failures++
+		return max(awayEvery, fates.Pause(h.failures, probeEvery)), nil
 	}
+	h.failures = 0
 	h.due = time.Now().Add(h.opts.HeartbeatInterval / 2)
 	return min(probeEvery, h.opts.HeartbeatInterval/2), nil
 }
@@ -140,10 +141,16 @@ func (h *heartbeat) unauthorized() {
 	}
 }
 
-// tenantChanged notes that the platform removes the tenant.
+// tenantChanged notes that the platform removes the tenant, and looks whether it is this App Cluster's
+// again.
 func (h *heartbeat) tenantChanged(obj any) {
-	if o, ok := obj.(metav1.Object); ok && o.GetName() == v1alpha1.ClusterBindingName {
-		h.leaving.Store(o.GetDeletionTimestamp() != nil)
+	o, ok := obj.(metav1.Object)
+	if !ok || o.GetName() != v1alpha1.ClusterBindingName {
+		return
+	}
+	h.leaving.Store(o.GetDeletionTimestamp() != nil)
+	if h.snapshot().refused.Type != "" {
+		h.lookNow()
 	}
 }
 
