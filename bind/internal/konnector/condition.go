@@ -55,13 +55,17 @@ func tenantGone(server string) v1alpha1.Condition {
 		" has removed this cluster's tenant, or is about to. Ask its operators why. kubectl bind repair makes a new one; kubectl bind unbind ends the use of it here.")
 }
 
-// unlisted is Connected where a resource of the tenant cannot be listed.
+// unlisted is Connected where a resource of the tenant cannot be listed or watched.
 func unlisted(server string, resource schema.GroupVersionResource, err error) v1alpha1.Condition {
 	c, isAway := away(server, err)
-	if err != nil && !isAway {
-		c = failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The provider's "+resource.Resource+" cannot be listed: "+cluster.Explain(err)+".")
+	if err == nil || isAway {
+		return c
 	}
-	return c
+	reason := v1alpha1.ReasonControlPlaneUnreachable
+	if fates.IsRefused(err) {
+		reason = v1alpha1.ReasonStepFailed
+	}
+	return failed(v1alpha1.ConditionConnected, reason, "The provider's "+resource.Resource+" cannot be listed: "+cluster.Explain(err)+".")
 }
 
 // tooLarge says what was too much, and who can do something about it.

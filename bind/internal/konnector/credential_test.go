@@ -178,3 +178,38 @@ func TestWaitsArePaced(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchRefused: that the exports of a tenant, which were listed, may not be watched any more is told: what
+// the provider changes does not arrive. Objects go on meanwhile.
+func TestWatchRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		w.controlPlane.Serve(fakecluster.Resource{GroupVersionResource: cluster.APIServiceExports, Kind: "APIServiceExport"})
+		var permitted atomic.Bool
+		w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == cluster.APIServiceExports && r.Verb == "watch" && !permitted.Load() {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
+			}
+			return do()
+		})
+		exports := cluster.Objects(w.controlPlane.Client(), cluster.APIServiceExports, "tenant")
+		exports.Told = w.heartbeat.readable(true)
+		informer := exports.Informer(cache.Indexers{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); informer.RunWithContext(ctx) }()
+		w.keep(false)
+		w.run()
+		time.Sleep(time.Minute)
+		if c := w.heartbeat.snapshot().connected(); !informer.HasSynced() || c.Reason != v1alpha1.ReasonStepFailed || c.Severity != v1alpha1.SeverityWarning {
+			t.Errorf("while it is refused: %+v", c)
+		}
+		permitted.Store(true)
+		time.Sleep(time.Minute)
+		if c := w.heartbeat.snapshot().connected(); c.Status != metav1.ConditionTrue {
+			t.Errorf("once it is permitted: %+v", c)
+		}
+		cancel()
+		<-done
+	})
+}

@@ -407,11 +407,16 @@ func (h *heartbeat) snapshot() snapshot {
 	return h.seen
 }
 
-// connected is the condition of the connection at the last look. A list that is too long
+// connected is the condition of the connection at the last look. A list that is too long, or refused,
 // counts even if the control plane answers otherwise.
 func (s snapshot) connected() v1alpha1.Condition {
 	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
-		if c.Type != "" && (c == s.away || c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge) {
+		switch {
+		case c.Type == "":
+		case c == s.away, c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge:
+			return c
+		case c.Reason == v1alpha1.ReasonStepFailed:
+			c.Severity = v1alpha1.SeverityWarning // what was listed before goes on to hold
 			return c
 		}
 	}

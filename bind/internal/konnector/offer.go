@@ -148,7 +148,7 @@ func notListed(now snapshot) v1alpha1.Condition {
 // it is not reached, or does not take the token, is no news then.
 func unlessGone(b *v1alpha1.APIServiceBinding, server string, c v1alpha1.Condition) v1alpha1.Condition {
 	gone, before := tenantGone(server), v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected)
-	follows := slices.Contains([]string{v1alpha1.ReasonControlPlaneUnreachable, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonControlPlaneUnauthorized}, c.Reason)
+	follows := slices.Contains([]string{v1alpha1.ReasonControlPlaneUnreachable, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonStepFailed}, c.Reason)
 	if follows && before != nil && before.Reason == gone.Reason && before.Message == gone.Message {
 		return gone
 	}
