@@ -91,7 +91,7 @@ func (r *reconciler) tell(ctx context.Context, tenant string, err error) error {
 	case fates.IsTold(ctx, err):
 		kept = v1alpha1.False(kept.Type, v1alpha1.SeverityWarning, reasonRefused, Against("a step for the rights and the credential of the tenant", err))
 	case err != nil || v1alpha1.FindCondition(binding.Status.Conditions, kept.Type) == nil:
-		return nil
+		return nil //nolint:nilerr // it may be a moment's
 	}
 	return status.Write(ctx, r.Dyn.Resource(ClusterBindingResource).Namespace(tenant), binding, func(o *v1alpha1.ClusterBinding) {
 		kept.ObservedGeneration = o.Generation

@@ -117,7 +117,7 @@ func TestKeepingRefused(t *testing.T) {
 				t.Helper()
 				binding := &v1alpha1.ClusterBinding{}
 				look := func() {
-					u, err := bindings.Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
+					u, err := bindings.Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
 					if err == nil {
 						err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, binding)
 					}
