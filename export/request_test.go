@@ -3,16 +3,22 @@
 package export
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -35,6 +41,46 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("%s: %+v", name, o.Status)
 		}
 	}
+}
+
+// What keeps the backend from looking at a request is told on it, without what only the platform need
+// know, for as long as it lasts.
+func TestRequestNotLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStill(t)
+		s.Serve(fakecluster.Resource{GroupVersionResource: tenant.RequestResource, Kind: "APIServiceExportRequest"})
+		var fails atomic.Bool
+		fails.Store(true)
+		s.kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return fails.Load(), nil, apierrors.NewInternalError(errors.New("of no concern to a tenant"))
+		})
+		s.run("apiserviceexportrequest", Options{})
+		s.put(tenant.RequestResource, s.tenant, requestOf("r", "widgets.example.org"))
+		said := func() (phase, reason, message string) {
+			t.Helper()
+			u, err := s.Client().Resource(tenant.RequestResource).Namespace(s.tenant).Get(t.Context(), "r", metav1.GetOptions{})
+			o := &v1alpha1.APIServiceExportRequest{}
+			if err == nil {
+				err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionExportsReady); c != nil {
+				reason, message = c.Reason, c.Message
+			}
+			return string(o.Status.Phase), reason, message
+		}
+		time.Sleep(time.Hour)
+		if phase, reason, message := said(); phase != "" || reason != v1alpha1.ReasonStepFailed || !strings.Contains(message, "log of its backend") || strings.Contains(message, "concern") {
+			t.Errorf("while it lasts: %q %q %q", phase, reason, message)
+		}
+		fails.Store(false) // there is no record
+		time.Sleep(time.Minute)
+		if phase, reason, _ := said(); phase != string(v1alpha1.RequestFailed) || reason != v1alpha1.ReasonNotAuthorized {
+			t.Errorf("once it is over: %q %q", phase, reason)
+		}
+	})
 }
 
 // Answered requests are deleted ten minutes after their answer, however long that

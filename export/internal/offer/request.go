@@ -61,8 +61,13 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	}
 	err := r.grant(ctx, request)
 	refused := tenant.AsRefusal(err)
-	if err != nil && refused == nil {
+	switch {
+	case err == nil || refused != nil:
+	case !fates.IsTold(ctx, err):
 		return 0, err
+	default: // the tenant need not know what the backend cannot do
+		refused = tenant.RefuseForNow(v1alpha1.ReasonStepFailed, "the platform cannot look at it: the log of its backend says why")
+		refused.Lasts = err
 	}
 	wait := refused != nil && waits(request, refused)
 	err = status.Write(ctx, r.Dyn.Resource(tenant.RequestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
