@@ -184,6 +184,7 @@ func TestWaitsArePaced(t *testing.T) {
 func TestWatchRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newBeatingWorld(t)
+		w.keep(false)
 		w.controlPlane.Serve(fakecluster.Resource{GroupVersionResource: cluster.APIServiceExports, Kind: "APIServiceExport"})
 		var permitted atomic.Bool
 		w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
@@ -198,7 +199,6 @@ func TestWatchRefused(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); informer.RunWithContext(ctx) }()
-		w.keep(false)
 		w.run()
 		time.Sleep(time.Minute)
 		if c := w.heartbeat.snapshot().connected(); !informer.HasSynced() || c.Reason != v1alpha1.ReasonStepFailed || c.Severity != v1alpha1.SeverityWarning {
