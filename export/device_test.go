@@ -6,18 +6,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/oauth2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -457,6 +460,11 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 		client := fake.NewClientset()
 		store := DeviceConfigMaps{Client: client, Namespace: "backend"}
 		client.PrependReactor("list", "configmaps", inPages(t, client))
+		var refused atomic.Bool
+		client.PrependReactor("delete", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			name := action.(clienttesting.DeleteAction).GetName()
+			return refused.CompareAndSwap(false, true), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), name, errors.New("a policy"))
+		})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- store.Run(ctx) }()
@@ -473,6 +481,11 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 			t.Errorf("taken: %v", err)
 		}
 		time.Sleep(deviceSweep + time.Second)
+		left := must(client.Tracker().List(corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "backend")).(*corev1.ConfigMapList)
+		if n := len(left.Items); !refused.Load() || n != len(lives)-1 {
+			t.Errorf("%d are left, of which one may not be deleted", n)
+		}
+		time.Sleep(deviceSweep)
 		for _, key := range []string{"a", "z"} {
 			if _, err := store.Get(t.Context(), key); err != auth.ErrDevicePending { //nolint:errorlint // the contract
 				t.Errorf("expired: %v", err)

@@ -4,6 +4,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -78,13 +79,14 @@ func (d DeviceConfigMaps) Run(ctx context.Context) error {
 	return nil
 }
 
-func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {
+// sweep deletes what has expired. One that the API server keeps keeps no other one.
+func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) (kept error) {
 	maps := d.Client.CoreV1().ConfigMaps(d.Namespace)
 	opts := metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel + "=true", Limit: devicePage}
 	for {
 		page, err := maps.List(ctx, opts)
 		if err != nil {
-			return err
+			return errors.Join(kept, err)
 		}
 		for _, m := range page.Items {
 			expiry, err := time.Parse(time.RFC3339, m.Annotations[v1alpha1.ExpiresAnnotation])
@@ -92,12 +94,16 @@ func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {
 				continue
 			}
 			err = maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
-			if !fates.Is(err, fates.None, fates.Absent, fates.Conflict) {
-				return err
+			switch {
+			case fates.Is(err, fates.None, fates.Absent, fates.Conflict):
+			case !fates.IsRefused(err):
+				return errors.Join(kept, err) // so it would be with the others
+			case kept == nil:
+				kept = err
 			}
 		}
 		if opts.Continue = page.Continue; opts.Continue == "" {
-			return nil
+			return kept
 		}
 	}
 }
