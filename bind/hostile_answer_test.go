@@ -301,9 +301,9 @@ func TestP8HostilePlatformCommands(t *testing.T) {
 			w := &world{app: app, secret: hostileSecret, bindings: v1alpha1.Namespace}
 			app.apply(t, used)
 			w.bind(t, gadgets)
-			most, begun, call := heap(t), time.Now(), 6*time.Second
+			most, begun, call := heap(t), time.Now(), 12*time.Second
 			if tc.slow {
-				call /= 2
+				call /= 4
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), call)
 			defer cancel()

@@ -362,9 +362,10 @@ func TestWhatADenialHid(t *testing.T) {
 		defer run(t, w.source, view, l, klutchsync.LostReport)()
 		w.create("orders")
 		time.Sleep(5 * time.Second)
-		denied := true
+		var denied atomic.Bool
+		denied.Store(true)
 		w.target.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if denied && r.Resource == widgets && r.Verb == "get" {
+			if denied.Load() && r.Resource == widgets && r.Verb == "get" {
 				return apierrors.NewForbidden(widgets.GroupResource(), "orders", nil)
 			}
 			return do()
@@ -373,7 +374,7 @@ func TestWhatADenialHid(t *testing.T) {
 			t.Fatal(err)
 		}
 		events := l.within(told)
-		denied = false
+		denied.Store(false)
 		events = append(events, l.within(time.Minute)...) // it is asked again
 		counted, _ := l.Condition("widgets.example.org", time.Now())
 		if diff := cmp.Diff([]string{"orders Warning AccessDenied", "orders Warning TargetLost"}, events); diff != "" || !strings.HasPrefix(counted.Message, "1 not in step: 1 TargetLost.") {
