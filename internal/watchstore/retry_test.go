@@ -46,11 +46,12 @@ func playRetry(t *testing.T, err error, most int) {
 	t.Helper()
 	const outage = 3*time.Hour + time.Second
 	var p watchstore.Pauses
-	asked, began, woken := 0, time.Now(), make(chan struct{}, 1)
+	var asked atomic.Int64
+	began, woken := time.Now(), make(chan struct{}, 1)
 	answered := make(chan time.Duration)
 	go func() {
 		_, _ = watchstore.Retry(t.Context(), &p, func(error) {}, func() (int, error) {
-			asked++
+			asked.Add(1)
 			select {
 			case woken <- struct{}{}:
 			default:
@@ -63,11 +64,11 @@ func playRetry(t *testing.T, err error, most int) {
 		answered <- time.Since(began)
 	}()
 	time.Sleep(time.Minute)
-	early := asked
+	early := asked.Load()
 	time.Sleep(2*time.Hour - time.Minute)
-	before := asked
+	before := asked.Load()
 	time.Sleep(time.Hour - time.Minute)
-	if n := asked - before; n > most || early < 5 {
+	if n := asked.Load() - before; n > int64(most) || early < 5 {
 		t.Errorf("asked %d times in the first minute, and %d times in an hour later", early, n)
 	}
 	synctest.Wait()
