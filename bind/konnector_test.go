@@ -1054,7 +1054,7 @@ func (s *story) neighbour(t *testing.T) {
 func (s *story) otherPlace(t *testing.T) {
 	data := s.kubeconfig(t)
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("namespace: "+tenant), []byte("namespace: someone-elses"), 1)))
-	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnreachable", "forbidden")
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonStepFailed, "forbidden")
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, data))
 	s.ready(t, widgets)
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("token: "), []byte("token: not"), 1)))

@@ -63,7 +63,7 @@ type heartbeat struct {
 	wanted   atomic.Bool               // a whole look, before its time
 	alarms   pace                      // of looks because of a credential that was refused
 	due      time.Time                 // the next heartbeat; of beat alone
-	failures int                       // of beats in a row, and those that found that it has to wait; of beat alone
+	failures int                       // of beats in a row that failed or found that they have to wait; of beat alone
 
 	mu   sync.Mutex
 	seen snapshot

@@ -118,7 +118,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 		return p.block(now.refused)
 	}
 	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.Asked.HasSynced() || now.admitted == "" {
-		if connected.Status == metav1.ConditionTrue || connected.Reason == v1alpha1.ReasonStepFailed {
+		if connected.Status == metav1.ConditionTrue {
 			connected = unlessGone(p.binding, p.session.place.Server, notListed(now))
 		}
 		p.verdict.set(connected)
@@ -138,11 +138,8 @@ func (p *pass) findExport(context.Context) (bool, error) {
 }
 
 func notListed(now snapshot) v1alpha1.Condition {
-	if c := now.unreadable; c.Type != "" {
-		if c.Reason == v1alpha1.ReasonStepFailed { // and nothing was listed before that would hold
-			c.Reason = v1alpha1.ReasonControlPlaneUnreachable
-		}
-		return c
+	if now.unreadable.Type != "" {
+		return now.unreadable
 	}
 	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }

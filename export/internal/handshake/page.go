@@ -127,7 +127,7 @@ func (h *chooser) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "Nothing is chosen", What: "Choose at least one service."})
 		return
 	case len(strings.Join(chosen, "")) > longestAsked: // the code, which goes by way of a cookie, has all names
-		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "This is too much at once", What: "Choose fewer services, and the others at another login. What is bound already stays."})
+		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "This is too much at once", What: "Choose fewer services, and the others at another login. Services that are bound already stay."})
 		return
 	}
 	tenant, err := h.binder.obtain(r.Context(), s, chosen)
