@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -237,6 +238,30 @@ func TestEachCauseIsReported(t *testing.T) {
 		defer mu.Unlock()
 		if len(told) != 2 || !strings.Contains(told[0], "quota: read: ") || !strings.Contains(told[1], "policy: read: ") {
 			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// What is told of an object is told of the next one of its name too, also where that came so soon that
+// nothing was seen between them.
+func TestEachIncarnationIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		told := make(chan Report, 10)
+		defer w.run(Options{Mapper: NewNamespaces(nil), Hooks: Hooks{Reported: func(_ context.Context, r Report) { told <- r }}})()
+		for range 2 {
+			w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+			time.Sleep(time.Minute)
+			var r Report
+			for len(told) > 0 { // the first may say that nothing is in the way of what has gone
+				r = <-told
+			}
+			if r.Reason != ReasonMissing || r.UID != w.get(w.source, w.sourceNS, "a").GetUID() {
+				t.Errorf("told %+v", r)
+			}
+			if err := w.source.Resource(widgets).Namespace(w.sourceNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -180,6 +180,11 @@ type sourceStatus struct {
 	others    []string              // types of conditions that others have added since
 }
 
+// told reports whether a reason, or none, was the last thing reported, and that of the source of this UID.
+func (s *sourceStatus) told(why Reason, source types.UID) bool {
+	return s.reported == why && (why == "" || s.uid == source)
+}
+
 // mute is how long a message has to wait, where the last one was refused or not.
 func (s *sourceStatus) mute(text string, refused *refusal.Refusal) time.Duration {
 	wait := max(s.messages.Wait(pace.Burst, messagePause), s.said.Pause(travel.Hash(text)))
@@ -228,5 +233,5 @@ func (s *sourceStatus) gave(status map[string]any) {
 func (r *record) hush(p *pair, refused *refusal.Refusal) {
 	why := obstacle(p.state)
 	p.mute = r.status.mute(explain(p.state, why), refused)
-	p.muted, p.unreported = p.mute > 0, r.status.reported != why
+	p.muted, p.unreported = p.mute > 0, !r.status.told(why, p.from.uid)
 }

@@ -75,9 +75,9 @@ func newReports(hooks Hooks, refused *refusal.Ledger, notify func()) *reports {
 // the same, and the words are others, these are paced like messages, and not logged.
 func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
-	before, text := r.status.reported, explain(p.state, why)
-	rewords := why == before && text != r.status.words && r.status.reports.Wait(pace.Burst, messagePause) <= 0
-	if why == before && !rewords || !certain(p.state, why) || why == "" && r.status.denied != "" {
+	told, text := r.status.told(why, p.from.uid), explain(p.state, why)
+	rewords := told && text != r.status.words && r.status.reports.Wait(pace.Burst, messagePause) <= 0
+	if told && !rewords || !certain(p.state, why) || why == "" && r.status.denied != "" {
 		return
 	}
 	r.status.words = text
@@ -154,8 +154,9 @@ func (t *reports) hourly(ctx context.Context, related []*relatedResource) {
 // changes; other words for it are paced like messages, and not logged.
 func (t *reports) denied(ctx context.Context, r *record, result *Result, uid types.UID, f *refusal.Refusal) {
 	reason := reasonOfAccess(f.Kind)
-	rewords := r.status.denied != "" && reason == r.status.reported
-	if r.status.denied == f.Detail || rewords && r.status.reports.Wait(pace.Burst, messagePause) > 0 {
+	same := r.status.denied != "" && r.status.uid == uid
+	rewords := same && reason == r.status.reported
+	if same && r.status.denied == f.Detail || rewords && r.status.reports.Wait(pace.Burst, messagePause) > 0 {
 		return
 	}
 	r.status.denied = f.Detail
@@ -170,7 +171,7 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, uid typ
 // unanswered tells that what is asked for an object is not answered, if nothing else is told of it.
 // What comes of it takes the place of that.
 func (t *reports) unanswered(ctx context.Context, r *record, result *Result, uid types.UID, what string) {
-	if r.status.reported != "" || uid == "" {
+	if r.status.reported != "" && r.status.uid == uid || uid == "" {
 		return
 	}
 	r.status.words = fmt.Sprintf("%s: no answer has come for %s to %s", ReasonUnavailable, refusal.Slow, what)
