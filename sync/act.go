@@ -158,10 +158,10 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	case stepForce:
 		return a.write.Force(ctx, t)
 	case stepMigrate:
-		earlier, rel := a.write.Names.Earlier(p.keeper), p.state.target.relation
-		if rel == relationPredecessor || rel == relationOrphan {
-			return a.write.Migrate(ctx, t, earlier)
+		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {
+			return a.write.Own(ctx, t)
 		}
+		earlier := a.write.Names.Earlier(p.keeper)
 		return a.write.Migrate(ctx, t, func(e fields.Entry) bool { return legacy.Wrote(e) || earlier(e) })
 	case stepTakeFields:
 		return a.write.Own(ctx, t)

@@ -164,20 +164,28 @@ func TestAdoptedIsChangedOnce(t *testing.T) {
 // What an earlier source of the name applied, and another writer owns too, goes when the source that
 // adopts the target lacks it.
 func TestAdoptedFromAPredecessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		made := w.widget("a", `{"size":"small","color":"red"}`, ``)
-		w.create(w.target, w.targetNS, made) // by another writer, who owns all of it
-		earlier := metav1.ApplyOptions{FieldManager: klutchNames.Incarnation("an-earlier-uid")}
-		if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Apply(t.Context(), "a", made, earlier); err != nil {
-			t.Fatal(err)
-		}
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		defer w.run(Options{Conflict: ConflictAdopt})()
-		w.until("adopted", func() bool { _, made := OriginOf(w.targetOf("a")); return made })
-		w.settle()
-		if got := field(w.targetOf("a"), "spec", "color"); got != nil || w.message("a") != "" {
-			t.Errorf("color is %v, message %q", got, w.message("a"))
-		}
-	})
+	const earlier = "an-earlier-uid"
+	for name, says := range map[string]bool{"which the target names": true, "whose mark others have taken off": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				made := w.widget("a", `{"size":"small","color":"red"}`, ``)
+				if says {
+					made.SetAnnotations(map[string]string{SourceAnnotation: origin{uid: earlier, name: cache.NewObjectName(w.sourceNS, "a")}.record(1, "")})
+				}
+				w.create(w.target, w.targetNS, made) // by another writer, who owns all of it
+				as := metav1.ApplyOptions{FieldManager: klutchNames.Incarnation(earlier)}
+				if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Apply(t.Context(), "a", made, as); err != nil {
+					t.Fatal(err)
+				}
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
+				defer w.run(Options{Conflict: ConflictAdopt})()
+				w.until("adopted", func() bool { from, _ := OriginOf(w.targetOf("a")); return from.Hash != "" })
+				w.settle()
+				if got := field(w.targetOf("a"), "spec", "color"); got != nil || w.message("a") != "" {
+					t.Errorf("color is %v, message %q", got, w.message("a"))
+				}
+			})
+		})
+	}
 }

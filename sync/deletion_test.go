@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,5 +44,25 @@ func TestDeletionNamesWhatItDeletes(t *testing.T) {
 	uid, version := target.GetUID(), target.GetResourceVersion()
 	if diff := cmp.Diff(&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, got.Preconditions); diff != "" {
 		t.Errorf("preconditions (-want +got):\n%s", diff)
+	}
+}
+
+// A deletion that waits is told as soon where the target cluster's clock is wrong.
+func TestSlowDeletionIsToldBesideAWrongClock(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.fakeTarget.Skew(skew)
+				defer w.run(Options{})()
+				w.createMany(1)
+				w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["example.org/hold"]}}`)
+				w.delete(w.source, w.sourceNS, "w0")
+				time.Sleep(time.Minute)
+				if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonTerminating)) || !strings.Contains(got, "example.org/hold") {
+					t.Errorf("message %q", got)
+				}
+			})
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	gosync "sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -136,6 +137,68 @@ func TestEditsDoNotEndThePause(t *testing.T) {
 			t.Errorf("color is %v", got)
 		}
 	})
+}
+
+// A target that is lost while an edit of it is refused, or behind an object of someone else's that took
+// its name for a while, is told as lost, counted, and made anew after the pause.
+func TestLossesThatOtherAnswersHide(t *testing.T) {
+	refuse := func(w *world) {
+		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource != widgets || r.Verb != "apply" {
+				return do()
+			}
+			w.fakeTarget.Intercept(nil)
+			w.delete(w.target, w.targetNS, "w0")
+			return apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+		})
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
+	}
+	take := func(w *world) {
+		w.delete(w.target, w.targetNS, "w0")
+		w.create(w.target, w.targetNS, w.widget("w0", `{"size":"theirs"}`, ``))
+		w.until("told", func() bool { return strings.HasPrefix(w.message("w0"), string(ReasonConflict)) })
+		w.delete(w.target, w.targetNS, "w0")
+	}
+	for name, lose := range map[string]func(*world){"a refused edit": refuse, "a name that is taken": take} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				told, mu := []Reason{}, gosync.Mutex{}
+				_, stop := w.sync(Options{DeletionLimit: 1, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, r.Reason)
+				}}})
+				defer stop()
+				w.createMany(2)
+				w.settle()
+				lose(w)
+				w.until("the loss is told", func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Contains(told, ReasonVanished)
+				})
+				w.until("made anew", func() bool { return w.targetOf("w0") != nil })
+				w.settle()
+				w.delete(w.source, w.sourceNS, "w1")
+				time.Sleep(20 * time.Second)
+				if got := w.message("w1"); !strings.HasPrefix(got, string(ReasonHeld)) {
+					t.Errorf("the loss is not counted: %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A konnector that reads the end of a pause in a message, as another one or a restart does, makes no target before it.
+func TestReturnTimeIsNotBeforeThePauseEnds(t *testing.T) {
+	for _, after := range []time.Duration{0, 1, 999_999_999, time.Second} {
+		at := time.Date(2026, 11, 28, 0, 0, 59, 0, time.UTC).Add(after)
+		losses, read := readReturnTime(madeAnew + returnTimeText(3, at))
+		if losses != 3 || read.Before(at) || read.Sub(at) >= time.Second {
+			t.Errorf("loss %d, until %v, and not %v", losses, read, at)
+		}
+	}
 }
 
 // What comes back is counted over restarts, as deletions are: be it that many targets are lost, or

@@ -199,9 +199,9 @@ func (s state) comesBack() string {
 // madeAnew stands before when a target that has vanished comes back.
 const madeAnew = "it is made anew, empty, after a pause that doubles each time"
 
-// returnTimeText says which loss in a row a pause is for, and when it ends.
+// returnTimeText says which loss in a row a pause is for, and the full second by which it has ended.
 func returnTimeText(losses int, at time.Time) string {
-	return fmt.Sprintf(": loss %d, until %s", losses, at.UTC().Format(time.RFC3339))
+	return fmt.Sprintf(": loss %d, until %s", losses, at.Add(time.Second-1).UTC().Format(time.RFC3339))
 }
 
 // readReturnTime reads a message with returnTimeText; 0 losses if it is none.

@@ -389,7 +389,7 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.termination = terminating
-		if time.Since(deleted.Time) >= slowPause {
+		if time.Since(deleted.Time).Abs() >= slowPause { // or the clocks are that far apart, so that it is not known
 			t.termination = stuck
 		}
 		t.finalizers = waitsFor(p.target)
@@ -749,7 +749,7 @@ func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
 // is refused: that is asked for again, and nothing else is told.
 func (p *pair) vanished(d *drift) bool {
 	says := func(why Reason) bool { return strings.HasPrefix(p.state.source.message, string(why)+": ") }
-	return p.target == nil && (d.accepted != "" || says(ReasonVanished) ||
+	return p.target == nil && (d.accepted != "" || d.applied != "" || says(ReasonVanished) ||
 		p.source != nil && d.settled != notApplied && slim.Served(p.source) && !says(ReasonRefused) && !says(ReasonForbidden) ||
 		p.policy.lost == LostRecreate && p.state.source.targetRecord != "")
 }
@@ -758,7 +758,7 @@ func (p *pair) vanished(d *drift) bool {
 // target's cluster takes new ones: a platform that takes a kind away, or the same object again and
 // again, would otherwise be given empty databases for ever.
 func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bool) error {
-	if r.loss == nil && o.refused.Of(p.key, refusal.Spec) == nil {
+	if r.loss == nil {
 		r.lose(p)
 	}
 	if !looks {

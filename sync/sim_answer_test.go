@@ -551,8 +551,14 @@ func (s *sim) letGo() {
 // contests reports whether an answer says that others hold fields, before the last hour.
 func (p simPlan) contests() bool {
 	return slices.ContainsFunc(p.ops, func(o op) bool {
-		answered := strings.Contains(o.kind, "answered") || strings.Contains(o.kind, "refused for")
-		return !o.skip && answered && simAnswers[o.n%drawnAnswers].Kind == fates.Contested
+		switch {
+		case o.skip:
+			return false
+		case strings.Contains(o.kind, "answered"):
+			return simAnswers[o.n%drawnAnswers].Kind == fates.Contested
+		default:
+			return strings.Contains(o.kind, "refused for") && refusing(scope{}, o.n).Kind == fates.Contested
+		}
 	})
 }
 

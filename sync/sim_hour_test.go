@@ -90,7 +90,12 @@ func (p *simPlan) loseOverRestarts(r *rand.Rand) {
 // goneOverRestarts has konnectors that let one deletion pass, and keep their number, begin anew after each
 // that users ask for, or after the loss of each target. I15 counts over that.
 func (s *sim) goneOverRestarts(side int) {
-	s.plan.traits = append(slices.Clone(s.plan.traits), "deletion log")
+	if !s.plan.has("deletion log") {
+		for _, k := range s.konnectors {
+			k.asked, k.copies = nil, nil // the first that keeps a log finds none
+		}
+		s.plan.traits = append(slices.Clone(s.plan.traits), "deletion log")
+	}
 	s.plan.DeletionLimit = 1
 	again := func() {
 		for _, k := range s.konnectors {
