@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -266,13 +267,16 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 	if err == nil {
 		r.status.pace.Gave(give, a.statuses)
 	}
-	if taken {
-		return obj, nil
-	}
-	if err == nil {
+	if err == nil && !taken {
 		obj, err = a.write.ApplyStatus(ctx, p.source, give)
 	}
 	switch {
+	case err == nil && a.write.Plain() && leftOut(p.source, obj, give):
+		a.write.LearnPlain(false)
+		a.sourceFields.Doubt()
+		return nil, a.refuseStatus(p, began, errLeftOut)
+	case taken:
+		return obj, nil
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
 		r.status.wrote(p, got)
@@ -290,6 +294,16 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 	return obj, err
 }
 
+// errLeftOut is a status that was written with its object, and that the API server has left as it was: the
+// kind may have got a status subresource.
+var errLeftOut = fmt.Errorf("the object was taken, and its status left as it was: %w", fates.ErrTerminal)
+
+// leftOut reports whether a write that gave a status to an object has left that of before.
+func leftOut(before, after *unstructured.Unstructured, give map[string]any) bool {
+	had, has := before.Object["status"], after.Object["status"]
+	return equality.Semantic.DeepEqual(had, has) && !equality.Semantic.DeepEqual(has, any(give))
+}
+
 // missingStatus finds out whether it is the source that is not there or its
 // status subresource. A schema that has that still may be out of date.
 func (a *actor) missingStatus(ctx context.Context, p *pair, began time.Time, answer error) error {
@@ -300,7 +314,7 @@ func (a *actor) missingStatus(ctx context.Context, p *pair, began time.Time, ans
 	if obj == nil || obj.GetUID() != p.source.GetUID() {
 		return errAgain
 	}
-	if a.write.LearnPlain(); a.write.Plain() {
+	if a.write.LearnPlain(true); a.write.Plain() {
 		return errAgain
 	}
 	a.sourceFields.Doubt()

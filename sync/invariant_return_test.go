@@ -76,6 +76,9 @@ func (m *model) remembers(k *konnector) {
 	for name, source := range m.now[sideSource] {
 		said, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
 		_, _, served := tokenOf(source.Object["status"])
+		if l := m.life(source); l.copied != "" && l.copied == annotation(source, klutchsync.MessageAnnotation) {
+			continue // it speaks of another one's
+		}
 		if holds(source) && (said == string(klutchsync.ReasonVanished) || served && said != string(klutchsync.ReasonRefused) && said != string(klutchsync.ReasonForbidden)) {
 			k.orders[op{name: name}.target()] = order{of: string(source.GetUID())}
 		}

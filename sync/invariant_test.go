@@ -30,6 +30,7 @@ type life struct {
 	name      cache.ObjectName
 	tombstone bool            // its deletion was asked for
 	collided  bool            // it was deleted as its finalizer came
+	copied    string          // the message that came with its manifest, of another one
 	shown     *konnector      // whose watch has shown that, if there is one konnector
 	to        int             // the incarnation of it
 	forced    bool            // it may have gone without our release: its target is an orphan
@@ -584,7 +585,7 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 	switch {
 	case target != nil && !mine && (!m.adopts(target) || !slot):
 		return klutchsync.ReasonConflict
-	case target == nil && p.Lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
+	case target == nil && p.Lost == klutchsync.LostReport && strings.HasSuffix(annotation(source, klutchsync.TargetAnnotation), "/"+string(source.GetUID())):
 		return klutchsync.ReasonLost
 	case mine && generation(target) > source.GetGeneration() && !editedBehind(target, source.GetGeneration()):
 		return klutchsync.ReasonStale
@@ -651,6 +652,9 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 			return fmt.Sprintf("%s is %q on the target, not %q", field, have, want)
 		}
 	}
+	if diff := s.model.tagsDiffer(source, target, left); diff != "" {
+		return diff
+	}
 	if want, have := source.GetLabels()["tier"], target.GetLabels()["tier"]; want != have && (want != "" || !s.model.theirs(target, simFields[2])) {
 		return fmt.Sprintf("label is %q on the target, not %q", have, want)
 	}
@@ -676,7 +680,10 @@ func heldByOld(o *unstructured.Unstructured, path ...string) bool {
 }
 
 // simFields are those of things that users set.
-var simFields = [][]string{{"f:spec", "f:size"}, {"f:spec", "f:color"}, {"f:metadata", "f:labels", "f:tier"}, {"f:metadata", "f:annotations", "f:team"}, {"f:metadata", "f:annotations", "f:note"}}
+var simFields = [][]string{
+	{"f:spec", "f:size"}, {"f:spec", "f:color"}, {"f:metadata", "f:labels", "f:tier"}, {"f:metadata", "f:annotations", "f:team"}, {"f:metadata", "f:annotations", "f:note"},
+	{"f:spec", "f:tags", "f:k0"}, {"f:spec", "f:tags", "f:k1"},
+}
 
 // heldBy reports whether a manager whose name begins with one holds a field.
 func heldBy(o *unstructured.Unstructured, manager string, path ...string) bool {
@@ -695,6 +702,19 @@ func heldBy(o *unstructured.Unstructured, manager string, path ...string) bool {
 // statusDiffers names what the target reports and the source does not; unknown is a
 // field that the source cannot have.
 func statusDiffers(source, target *unstructured.Unstructured, unknown string) string {
+	if diff := reportDiffers(source, target, unknown); diff != "" {
+		return diff
+	}
+	seen, reported, _ := unstructured.NestedInt64(target.Object, "status", "observedGeneration")
+	have, _, _ := unstructured.NestedInt64(source.Object, "status", "observedGeneration")
+	if reported && seen == target.GetGeneration() && have != source.GetGeneration() {
+		return fmt.Sprintf("status.observedGeneration is %d, not %d", have, source.GetGeneration())
+	}
+	return ""
+}
+
+// reportDiffers is statusDiffers without generations.
+func reportDiffers(source, target *unstructured.Unstructured, unknown string) string {
 	for _, field := range []string{"phase", "secret"} {
 		if field == unknown {
 			continue
@@ -705,10 +725,10 @@ func statusDiffers(source, target *unstructured.Unstructured, unknown string) st
 			return fmt.Sprintf("status.%s is %q, not %q", field, have, want)
 		}
 	}
-	seen, reported, _ := unstructured.NestedInt64(target.Object, "status", "observedGeneration")
-	have, _, _ := unstructured.NestedInt64(source.Object, "status", "observedGeneration")
-	if reported && seen == target.GetGeneration() && have != source.GetGeneration() {
-		return fmt.Sprintf("status.observedGeneration is %d, not %d", have, source.GetGeneration())
+	want, _, _ := unstructured.NestedStringMap(target.Object, "status", "used")
+	have, _, _ := unstructured.NestedStringMap(source.Object, "status", "used")
+	if len(want) != len(have) || len(want) > 0 && !gocmp.Equal(want, have) {
+		return fmt.Sprintf("status.used is %v, not %v", have, want)
 	}
 	return ""
 }

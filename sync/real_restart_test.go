@@ -140,12 +140,16 @@ func TestRealRestart(t *testing.T) {
 	})
 }
 
-// statusOver gives the kind of the source another shape, over which statuses go on.
+// statusOver gives the kind of the source another shape, over which statuses go on, and what goes from
+// them does.
 func (v *evolution) statusOver(phase string, s shape) {
 	v.Helper()
+	v.merge(v.target, v.targetNS, "plain", `{"status":{"node":"a"}}`, "status")
+	v.both("plain", "a", "a", "status", "node")
 	v.shape(v.source, s)
-	v.merge(v.target, v.targetNS, "plain", fmt.Sprintf(`{"status":{"phase":%q}}`, phase), "status")
+	v.merge(v.target, v.targetNS, "plain", fmt.Sprintf(`{"status":{"phase":%q,"node":null}}`, phase), "status")
 	v.both("plain", phase, phase, "status", "phase")
+	v.both("plain", nil, nil, "status", "node")
 	v.quiet()
 	v.restart()
 }

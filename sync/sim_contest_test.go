@@ -188,6 +188,9 @@ func (s *sim) contend(r rival) {
 			s.model.breaks("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
 		}
 	}
+	if r.name == stripsAll.name {
+		s.goesBeside(r)
+	}
 	s.rivalries = nil
 	s.pass(r.rests)
 }

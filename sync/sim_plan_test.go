@@ -135,6 +135,7 @@ func newPlan(seed uint64) simPlan {
 	p.embed(rand.New(rand.NewPCG(seed, 21)))
 	p.unmark(rand.New(rand.NewPCG(seed, 17)))
 	p.estrange(rand.New(rand.NewPCG(seed, 19)))
+	p.shape(rand.New(rand.NewPCG(seed, 33)))
 	p.refuseCopies(rand.New(rand.NewPCG(seed, 23)))
 	p.loseOverRestarts(rand.New(rand.NewPCG(seed, 29)))
 	p.refuseLater(rand.New(rand.NewPCG(seed, 31)))
@@ -189,7 +190,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling(), embedded(), strangers())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling(), embedded(), strangers(), shapes())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

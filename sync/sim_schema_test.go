@@ -17,8 +17,8 @@ import (
 // schemaWithout is the schema of things without one of their fields.
 func schemaWithout(field string) fakecluster.Schema {
 	out := fakecluster.Schema{
-		"spec":   {"size", "color", "late", "resourceRef", "compositionRef", "key"},
-		"status": {"phase", "secret", "observedGeneration", "conditions"},
+		"spec":   {"size", "color", "late", "resourceRef", "compositionRef", "key", "tags"},
+		"status": {"phase", "secret", "observedGeneration", "conditions", "used"},
 	}
 	for top, fields := range out {
 		out[top] = slices.DeleteFunc(fields, func(name string) bool { return name == field })

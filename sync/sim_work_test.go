@@ -69,7 +69,15 @@ func doStatus(s *sim, o op) {
 	}
 	s.merge(sideTarget, o.target(), "provider", fmt.Sprintf(
 		`{"status":{"phase":"%s.%06d","secret":%s,"observedGeneration":%d,"conditions":[{"type":"Ready","status":"True","observedGeneration":%d}]}}`,
-		t.GetUID(), s.token, secret, t.GetGeneration(), t.GetGeneration()), "status")
+		t.GetUID(), s.token, secret, t.GetGeneration(), t.GetGeneration()), s.statusOf(sideTarget)...)
+}
+
+// statusOf is the part of a side's things that a status is written to.
+func (s *sim) statusOf(side int) []string {
+	if s.plain[side] {
+		return nil
+	}
+	return []string{"status"}
 }
 
 // doSecret makes the provider write a credential, with a content that tells

@@ -68,6 +68,7 @@ type sim struct {
 	lagging    map[string]int // until which step watches deliver nothing, by their place
 	hidden     []string       // places at which the next event is never seen
 	narrow     [2]string      // a field of things that the schema does not know
+	plain      [2]bool        // of the sides, whether their things have no status subresource
 	step       int
 	came       chan struct{} // has one if a request has come
 	marked     time.Time     // when the API servers last sent bookmarks

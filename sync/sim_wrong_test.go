@@ -50,7 +50,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
 	{"any error of the table of fates", "write answered, read answered, refused for an hour, " + copyWrites.name + " refused for an hour, " + strings.Join(stretches("a while"), ", ")},
 	{"any error of the table of fates, for long", strings.Join(stretches("an hour"), ", ")},
-	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour"},
+	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour, a policy strips all for an hour"},
 	{"a controller that changes back a message, a status or a copy at each write", "a message is taken off for an hour, a status is changed back for an hour, copies are changed back for an hour"},
 	{"an owner who deletes each target anew", "an owner deletes, an owner deletes for an hour, losses over restarts"},
 	{"a side that falls silent", "a side falls silent"},
@@ -66,6 +66,9 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"an embedding program that answers with errors, once, for a while and for long", programLapses()},
 	{"Secrets that users bring, change and take away, in namespaces to which access is given", "key, forget-key, " + secretsOfSource + ", " + accessByNamespace},
 	{"a target that a stranger owns as well, or a Sync under another name", "a stranger makes what the source asks for, bound under another name, the user removes all that may be left out"},
+	{"a source copied with what konnectors wrote to it", "a source is copied with its manifest"},
+	{"maps that become empty", "a user tags, a user takes all tags off, a user drops the map of tags, a provider tags, a provider reports in a map, a provider empties the map"},
+	{"a kind that loses its status subresource, and gains one", "the source has no status subresource, the target has no status subresource"},
 	{"a kind that is taken away", "kind taken away, kind offered again, a kind that is taken away for an hour"},
 }
 
@@ -111,7 +114,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling(), embedded(), strangers()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling(), embedded(), strangers(), shapes()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}

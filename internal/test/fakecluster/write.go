@@ -243,7 +243,11 @@ func (w write) serverSideApply(o *unstructured.Unstructured, options metav1.Appl
 	if v := o.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
 		return nil, apierrors.NewConflict(w.in.GroupResource(), w.name.Name, errors.New("the object has been modified"))
 	}
-	return w.replace(live, applied.(*unstructured.Unstructured))
+	result := applied.(*unstructured.Unstructured)
+	if subresource == "" && !w.in.Plain {
+		copyField(result, live, "status") // also what the manager has applied of it while the resource was plain
+	}
+	return w.replace(live, result)
 }
 
 // keepMaps makes labels and annotations be applied one by one, as the schema of

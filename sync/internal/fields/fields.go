@@ -510,6 +510,24 @@ func (s Set) Pointers(object any, at string) (out []string) {
 	return out
 }
 
+// Unclaimed are the fields of an object that are not in s. Lists that are in s are left as they are.
+func (s Set) Unclaimed(object map[string]any) Set {
+	out := Set{}
+	for name, value := range object {
+		sub, claimed := s.below("f:" + name)
+		m, isMap := value.(map[string]any)
+		switch {
+		case !claimed:
+			out["f:"+name] = map[string]any{}
+		case isMap && len(sub) > 0:
+			if left := sub.Unclaimed(m); len(left) > 0 {
+				out["f:"+name] = map[string]any(left)
+			}
+		}
+	}
+	return out
+}
+
 // escaped are the parts of a JSON pointer.
 var escaped = strings.NewReplacer("~", "~0", "/", "~1")
 

@@ -173,7 +173,8 @@ func hollow(value any) bool {
 
 // ApplyStatus applies a status to the source, of just the incarnation and the version that
 // was seen: what an earlier request says that arrives only now is out of date. It takes away what
-// only a legacy konnector has given, or a Sync under another name: no apply of ours would ever end it.
+// only a legacy konnector has given, a Sync under another name, or this one before the kind got or lost its
+// status subresource, and what no writer has: no apply of ours would ever end it.
 func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": seen.GetAPIVersion(), "kind": seen.GetKind(), "status": give,
@@ -182,18 +183,22 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 	object.SetNamespace(seen.GetNamespace())
 	opts := metav1.ApplyOptions{FieldManager: w.Names.StatusManager(), Force: true}
 	var part []string
+	subresource := ""
 	if !w.Plain() {
-		part = []string{"status"}
+		subresource = "status"
+		part = []string{subresource}
 	}
 	obj, err := w.source(seen).Apply(ctx, seen.GetName(), object, opts, part...)
 	if err != nil {
 		return obj, err
 	}
 	before := func(e fields.Entry) bool {
-		return w.Names.EarlierStatus(e) || w.Names.Domain == names.Klutch+"/" && legacy.WroteStatus(e)
+		ours := e.Manager == w.Names.StatusManager() && e.Subresource != subresource
+		return ours || w.Names.EarlierStatus(e) || w.Names.Domain == names.Klutch+"/" && legacy.WroteStatus(e)
 	}
-	others := fields.By(obj, func(e fields.Entry) bool { return !before(e) })
-	if left := fields.By(obj, before).Emptied(noStatus, others).Pointers(obj.Object, ""); len(left) > 0 {
+	earlier, others := fields.By(obj, before), fields.By(obj, func(e fields.Entry) bool { return !before(e) })
+	unclaimed := earlier.Union(others).Unclaimed(map[string]any{"status": obj.Object["status"]})
+	if left := earlier.Emptied(noStatus, others).Union(unclaimed).Pointers(obj.Object, ""); len(left) > 0 {
 		return w.remove(ctx, w.source(seen), obj, left, part...)
 	}
 	return obj, nil

@@ -49,8 +49,8 @@ func (w *Writer) Plain() bool {
 	return w.plain.Load()
 }
 
-// LearnPlain notes that a source is there and its status subresource is not.
-func (w *Writer) LearnPlain() { w.plain.Store(true) }
+// LearnPlain notes that a source is there and its status subresource is not, or that it may be again.
+func (w *Writer) LearnPlain(plain bool) { w.plain.Store(plain) }
 
 // merge patches the metadata of an object; the API server refuses another uid.
 func (w *Writer) merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
