@@ -681,8 +681,13 @@ func heldByOld(o *unstructured.Unstructured, path ...string) bool {
 
 // simFields are those of things that users set.
 var simFields = [][]string{
-	{"f:spec", "f:size"}, {"f:spec", "f:color"}, {"f:metadata", "f:labels", "f:tier"}, {"f:metadata", "f:annotations", "f:team"}, {"f:metadata", "f:annotations", "f:note"},
-	{"f:spec", "f:tags", "f:k0"}, {"f:spec", "f:tags", "f:k1"},
+	{"f:spec", "f:size"},
+	{"f:spec", "f:color"},
+	{"f:metadata", "f:labels", "f:tier"},
+	{"f:metadata", "f:annotations", "f:team"},
+	{"f:metadata", "f:annotations", "f:note"},
+	{"f:spec", "f:tags", "f:k0"},
+	{"f:spec", "f:tags", "f:k1"},
 }
 
 // heldBy reports whether a manager whose name begins with one holds a field.

@@ -148,7 +148,7 @@ func TestLossesThatOtherAnswersHide(t *testing.T) {
 				return do()
 			}
 			w.fakeTarget.Intercept(nil)
-			w.delete(w.target, w.targetNS, "w0")
+			_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, "w0", metav1.DeleteOptions{})
 			return apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
 		})
 		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)

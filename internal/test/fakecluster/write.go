@@ -78,19 +78,19 @@ func (s *served) only(subresource string, o, live *unstructured.Unstructured) *u
 	switch {
 	case subresource == "status":
 		out = live.DeepCopy()
-		copyField(out, o, "status")
+		copyStatus(out, o)
 	case !s.Plain:
-		copyField(out, live, "status")
+		copyStatus(out, live)
 	}
 	return out
 }
 
-func copyField(to, from *unstructured.Unstructured, name string) {
-	if v, ok := from.Object[name]; ok {
-		to.Object[name] = runtime.DeepCopyJSONValue(v)
+func copyStatus(to, from *unstructured.Unstructured) {
+	if v, ok := from.Object["status"]; ok {
+		to.Object["status"] = runtime.DeepCopyJSONValue(v)
 		return
 	}
-	delete(to.Object, name)
+	delete(to.Object, "status")
 }
 
 // A write is a change of one object, with the lock of its cluster held.
@@ -245,7 +245,7 @@ func (w write) serverSideApply(o *unstructured.Unstructured, options metav1.Appl
 	}
 	result := applied.(*unstructured.Unstructured)
 	if subresource == "" && !w.in.Plain {
-		copyField(result, live, "status") // also what the manager has applied of it while the resource was plain
+		copyStatus(result, live) // also what the manager has applied of it while the resource was plain
 	}
 	return w.replace(live, result)
 }
@@ -292,7 +292,7 @@ func (s *served) appliedPart(o *unstructured.Unstructured, subresource string) *
 		out = &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
 		out.SetName(o.GetName())
 		out.SetNamespace(o.GetNamespace())
-		copyField(out, o, "status")
+		copyStatus(out, o)
 	case !s.Plain:
 		delete(out.Object, "status")
 	}
