@@ -182,7 +182,13 @@ type sourceStatus struct {
 
 // told reports whether a reason, or none, was the last thing reported, and that of the source of this UID.
 func (s *sourceStatus) told(why Reason, source types.UID) bool {
-	return s.reported == why && (why == "" || s.uid == source)
+	return s.reported == why && (why == "" || s.speaksOf(source))
+}
+
+// speaksOf reports whether what was reported last is of the source of this UID, for all that is known: while
+// all is listed anew a UID may not be.
+func (s *sourceStatus) speaksOf(source types.UID) bool {
+	return s.uid == source || s.uid == "" || source == ""
 }
 
 // mute is how long a message has to wait, where the last one was refused or not.

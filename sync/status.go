@@ -154,7 +154,7 @@ func (t *reports) hourly(ctx context.Context, related []*relatedResource) {
 // changes; other words for it are paced like messages, and not logged.
 func (t *reports) denied(ctx context.Context, r *record, result *Result, uid types.UID, f *refusal.Refusal) {
 	reason := reasonOfAccess(f.Kind)
-	same := r.status.denied != "" && r.status.uid == uid
+	same := r.status.denied != "" && r.status.speaksOf(uid)
 	rewords := same && reason == r.status.reported
 	if same && r.status.denied == f.Detail || rewords && r.status.reports.Wait(pace.Burst, messagePause) > 0 {
 		return
@@ -171,7 +171,7 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, uid typ
 // unanswered tells that what is asked for an object is not answered, if nothing else is told of it.
 // What comes of it takes the place of that.
 func (t *reports) unanswered(ctx context.Context, r *record, result *Result, uid types.UID, what string) {
-	if r.status.reported != "" && r.status.uid == uid || uid == "" {
+	if r.status.reported != "" && r.status.speaksOf(uid) || uid == "" {
 		return
 	}
 	r.status.words = fmt.Sprintf("%s: no answer has come for %s to %s", ReasonUnavailable, refusal.Slow, what)
