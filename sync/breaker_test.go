@@ -592,9 +592,9 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 				uid := b.copied(name(i)).GetUID()
 				b.deleteSecret(b.target, b.targetNS, name(i))
 				b.until("made anew", func() bool { u := b.copied(name(i)); return u != nil && u.GetUID() != uid })
-				time.Sleep(time.Hour) // so that these are not too many
 			}
 			b.fakeSource.Intercept(nil)
+			time.Sleep(time.Hour + time.Minute) // not as a watch ends that was silent for three: what goes would be missing from a list
 			s.suspect.Store(restored) // from before the Secrets were made
 			for i := range n {
 				b.deleteSecret(b.target, b.targetNS, name(i))
