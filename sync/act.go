@@ -268,17 +268,19 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 		r.status.pace.Gave(give, a.statuses)
 	}
 	if err == nil && !taken {
-		obj, err = a.write.ApplyStatus(ctx, p.source, give)
+		obj, err = a.write.ApplyStatus(ctx, p.source, give, r.status.unclaimed)
 	}
 	switch {
 	case err == nil && a.write.Plain() && leftOut(p.source, obj, give):
 		a.write.LearnPlain(false)
 		a.sourceFields.Doubt()
+		r.status.unclaimed = true // the API server has taken it that we gave nothing
 		return nil, a.refuseStatus(p, began, errLeftOut)
 	case taken:
 		return obj, nil
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
+		r.status.unclaimed = false
 		r.status.wrote(p, got)
 		r.status.sent, r.status.got, r.status.listed = travel.Hash(p.give), travel.Hash(got), p.sources
 		a.refused.Accepted(p.key, refusal.Status)

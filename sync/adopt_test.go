@@ -161,6 +161,34 @@ func TestAdoptedIsChangedOnce(t *testing.T) {
 	})
 }
 
+// That a name is taken by what an earlier source has left is reported by each start, also where the source
+// says so already.
+func TestConflictIsReportedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		reports := make(chan Report, 10)
+		opts := Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}}
+		stop := w.run(opts)
+		defer func() { stop() }()
+		w.createMany(1)
+		w.merge(w.source, w.sourceNS, "w0", `{"metadata":{"finalizers":null}}`)
+		w.delete(w.source, w.sourceNS, "w0")
+		w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+		for i, within := range []time.Duration{time.Hour, time.Minute} { // after ten minutes more is known of an orphan
+			time.Sleep(within)
+			last := Report{}
+			for len(reports) > 0 {
+				last = <-reports
+			}
+			if last.Reason != ReasonConflict || !strings.HasPrefix(w.message("w0"), string(ReasonConflict)) {
+				t.Errorf("start %d reports %q, message %q", i, last.Reason, w.message("w0"))
+			}
+			stop()
+			stop = w.run(opts)
+		}
+	})
+}
+
 // What an earlier source of the name applied, and another writer owns too, goes when the source that
 // adopts the target lacks it.
 func TestAdoptedFromAPredecessor(t *testing.T) {

@@ -595,7 +595,7 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 			}
 			b.fakeSource.Intercept(nil)
 			time.Sleep(time.Hour + time.Minute) // not as a watch ends that was silent for three: what goes would be missing from a list
-			s.suspect.Store(restored) // from before the Secrets were made
+			s.suspect.Store(restored)           // from before the Secrets were made
 			for i := range n {
 				b.deleteSecret(b.target, b.targetNS, name(i))
 			}

@@ -85,6 +85,17 @@ func (m *model) remembers(k *konnector) {
 	}
 }
 
+// forgetMessage notes that a request of a process that has died may have taken the message off that a start
+// goes on with.
+func (m *model) forgetMessage(source cache.ObjectName) {
+	target := op{name: source}.target()
+	for _, k := range m.sim.konnectors {
+		if k.orders[target].made.IsZero() {
+			delete(k.orders, target)
+		}
+	}
+}
+
 // forgetOrders has no pause of before count any more: a target that was lost with its whole cluster, or
 // with its kind, comes back once that does.
 func (s *sim) forgetOrders() {

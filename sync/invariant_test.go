@@ -209,6 +209,9 @@ func (m *model) commitSource(c fakecluster.Commit, ours bool) {
 		return
 	}
 	m.noteHeld(c.After)
+	if m.sim.late {
+		m.forgetMessage(l.name)
+	}
 	if c.Kind == watch.Added {
 		m.breaks("I9", "a konnector created the source %s", l.name)
 		return
@@ -655,7 +658,7 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 	if diff := s.model.tagsDiffer(source, target, left); diff != "" {
 		return diff
 	}
-	if want, have := source.GetLabels()["tier"], target.GetLabels()["tier"]; want != have && (want != "" || !s.model.theirs(target, simFields[2])) {
+	if want, have := source.GetLabels()["tier"], target.GetLabels()["tier"]; want != have && (want != "" || !left && !s.model.theirs(target, simFields[2])) {
 		return fmt.Sprintf("label is %q on the target, not %q", have, want)
 	}
 	for _, key := range []string{"team", "note"} {

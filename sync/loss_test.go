@@ -573,3 +573,27 @@ func (w *world) copySource(name string) {
 	u.SetResourceVersion("")
 	w.create(w.source, w.sourceNS, u)
 }
+
+// What others have changed is left to them by policy over a restart too, be it that they took a field away.
+func TestReportedDriftSurvivesRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		opts := Options{Drift: DriftReport}
+		stop := w.run(opts)
+		defer func() { stop() }()
+		w.createMany(1)
+		w.merge(w.target, w.targetNS, "w0", `{"spec":{"size":null}}`)
+		for range 3 {
+			time.Sleep(time.Hour)
+			if got := field(w.targetOf("w0"), "spec", "size"); got != nil || !strings.HasPrefix(w.message("w0"), string(ReasonDrifted)) {
+				t.Errorf("size is %v, message %q", got, w.message("w0"))
+			}
+			stop()
+			stop = w.run(opts)
+		}
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"red"}}`)
+		w.until("an edit goes up with all of the object", func() bool {
+			return field(w.targetOf("w0"), "spec", "size") != nil && field(w.targetOf("w0"), "spec", "color") == "red" && w.message("w0") == ""
+		})
+	})
+}

@@ -414,7 +414,9 @@ func (o *observer) compare(p *pair, r *record) content {
 	owned, unverified := o.fieldsIntact(p, r, settled)
 	ours := fields.Of(p.target, p.keeper)
 	judged := contentUnverified
-	if settled && !owned && !unverified && p.policy.drift == DriftReport {
+	// A start goes on with a change that the source tells of: an apply would undo it.
+	said := strings.HasPrefix(p.state.source.message, string(ReasonDrifted)+": ")
+	if settled && !owned && (!unverified || said) && p.policy.drift == DriftReport {
 		judged = p.judge(&r.drift, ours)
 		unverified = judged == contentUnverified
 	}
@@ -596,8 +598,9 @@ func (p *pair) rememberDeletion(f *refusal.Refusal) {
 // rememberStatus adds what the source's API server does not take, and when the next status
 // may come.
 func (o *observer) rememberStatus(p *pair, r *record) {
-	if !p.status && p.state.target.freshness != unknown {
-		if give := travel.Hash(p.give); p.state.target.ours() {
+	// What a legacy konnector made seems foreign until it is read live, and wants no status as little.
+	if ours := p.state.target.ours(); !p.status && p.state.target.freshness != unknown && (ours || p.target == nil) {
+		if give := travel.Hash(p.give); ours {
 			if f := o.refused.Of(p.key, refusal.Status); f != nil && f.Of(give) {
 				r.status.contest.Wrote(give) // it was done, whatever the answer said
 			}

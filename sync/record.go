@@ -178,6 +178,7 @@ type sourceStatus struct {
 	contest   contest.Contest
 	types     unique.Handle[string] // of the conditions that came of the last status sent
 	others    []string              // types of conditions that others have added since
+	unclaimed bool                  // what we have given stands there, and we have no claim to it any more
 }
 
 // told reports whether a reason, or none, was the last thing reported, and that of the source of this UID.

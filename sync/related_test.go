@@ -144,6 +144,34 @@ func TestCopiesOfAnotherSync(t *testing.T) {
 	})
 }
 
+// A copy names the first of those that refer to its original, also once that is another one, so that a
+// start finds nothing to write.
+func TestCopyNamesWhoRefersToIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		byStatus := Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}
+		stop := b.sync(widgets, byStatus)
+		defer func() { stop() }()
+		b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
+		for _, name := range []string{"a", "b"} {
+			b.claim(widgets, "Widget", name)
+			b.names(widgets, name, `"creds"`)
+		}
+		b.delete(b.source, b.sourceNS, "a")
+		b.settle()
+		if got := b.copied("creds").GetAnnotations()[ReferrerAnnotation]; got != "b" {
+			t.Errorf("it names %q", got)
+		}
+		before := b.writes()
+		stop()
+		stop = b.sync(widgets, byStatus)
+		time.Sleep(time.Minute)
+		if n := b.writes() - before; n > 0 {
+			t.Errorf("a start writes it %d times", n)
+		}
+	})
+}
+
 // A copy that two Syncs want goes with the last of them.
 func TestSharedCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,8 +60,8 @@ func (s state) requireToLeave(why Reason) evidence {
 	// says what it was made from.
 	case why == ReasonConflict && dst.relation != relationOrphan:
 		return targetLive
-	// That a target is gone is reported also where the source says so already.
-	case s.unreported && (why == ReasonLost || why == ReasonVanished):
+	// That a target is gone, or an orphan's, is reported also where the source says so already, or not to us.
+	case s.unreported && (why == ReasonLost || why == ReasonVanished || why == ReasonConflict):
 		return targetLive
 	// Others may have changed the target back.
 	case why == ReasonDrifted && dst.content == contentChanged && s.heldByOthers == "":

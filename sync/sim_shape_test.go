@@ -161,7 +161,11 @@ func (m *model) tagsDiffer(source, target *unstructured.Unstructured, left bool)
 	for _, tag := range []string{"k0", "k1"} {
 		want, _, _ := unstructured.NestedString(source.Object, "spec", "tags", tag)
 		have, _, _ := unstructured.NestedString(target.Object, "spec", "tags", tag)
-		if want != have && (want != "" || !left && !m.theirs(target, []string{"f:spec", "f:tags", "f:" + tag})) {
+		path := []string{"f:spec", "f:tags", "f:" + tag}
+		if want == "" && (left || m.theirs(target, path) || m.sim.plan.Drift == klutchsync.DriftReport && heldByOld(target, path...)) {
+			continue
+		}
+		if want != have {
 			return fmt.Sprintf("tag %s is %q on the target, not %q", tag, have, want)
 		}
 	}

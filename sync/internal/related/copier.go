@@ -360,7 +360,7 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 		return err
 	}
 	c.teller.tell(r, p, "")
-	*r = record{pace: r.pace, contest: r.contest, original: p.original.GetResourceVersion(), copy: r.copy}
+	*r = record{pace: r.pace, contest: r.contest, wish: p.wish(), copy: r.copy}
 	return nil
 }
 
@@ -369,7 +369,7 @@ func (c *Copier) stay(ctx context.Context, p *pair, r *record, kind string, have
 	why := c.teller.wrong(p.name, kind)
 	c.teller.tell(r, p, why)
 	c.engine.Refused(ctx, p.from.Name, why)
-	r.original, r.stays = p.original.GetResourceVersion(), true
+	r.wish, r.stays = p.wish(), true
 	if have == nil {
 		return nil
 	}

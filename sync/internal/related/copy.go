@@ -98,7 +98,7 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 		if legacyWriter {
 			return m.takeOver(ctx, p, want, have)
 		}
-		r.original, r.copy = original.GetResourceVersion(), have.GetResourceVersion()
+		r.wish, r.copy = p.wishOf(original), have.GetResourceVersion()
 		return nil
 	}
 	if have != nil && (have.Object["immutable"] == true || have.Object["type"] != want.Object["type"]) {
@@ -123,7 +123,7 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 	if legacyWriter {
 		return m.takeOver(ctx, p, want, got)
 	}
-	r.original, r.copy = original.GetResourceVersion(), got.GetResourceVersion()
+	r.wish, r.copy = p.wishOf(original), got.GetResourceVersion()
 	if have != nil {
 		r.contest.Rivals = contest.RivalNames(have, m.owners.Manager, want.Object)
 	}

@@ -33,7 +33,7 @@ func (o *observer) observe(key cache.ObjectName, r *record) (*pair, bool) {
 	if copied != nil {
 		o.observeCopy(p, copied)
 	}
-	unchanged := p.original != nil && r.original == p.original.GetResourceVersion()
+	unchanged := p.original != nil && r.wish == p.wish()
 	// The watch has the last word once it has come as far as the write, also if the copy that it
 	// shows is older: the API server may have been restored from a backup.
 	current := p.taken && copied.GetResourceVersion() == r.copy || watchstore.Newer(r.copy, version)

@@ -13,17 +13,17 @@ import (
 
 // A record is what a Copier remembers of one object between passes.
 type record struct {
-	pace           Pace
-	contest        contest.Contest // with others that change the copy
-	original, copy string          // versions that were found, or made, to be the same
-	verified       bool            // that the copy has lost its reason has been confirmed live
-	shared         bool            // and that another Sync still wants it
-	read           bool            // but a target reads it still, as was seen live
-	stays          bool            // the original is of a type that does not travel
-	held           bool            // its deletion waits for a release
-	problem        string
-	claims         []cache.ObjectName // that know of the problem
-	late           func()             // takes back what was told of a turn that comes late; nil if nothing was
+	pace       Pace
+	contest    contest.Contest // with others that change the copy
+	wish, copy string          // what the copy was found to be made from, and its version then
+	verified   bool            // that the copy has lost its reason has been confirmed live
+	shared     bool            // and that another Sync still wants it
+	read       bool            // but a target reads it still, as was seen live
+	stays      bool            // the original is of a type that does not travel
+	held       bool            // its deletion waits for a release
+	problem    string
+	claims     []cache.ObjectName // that know of the problem
+	late       func()             // takes back what was told of a turn that comes late; nil if nothing was
 }
 
 // A pair is one original, its copy, and the state that they are in.
@@ -36,12 +36,17 @@ type pair struct {
 	copy      metav1.Object
 }
 
-// wish identifies what a copy was made from.
+// wish identifies what the copy is to be made from.
 func (p *pair) wish() string {
 	if p.original == nil {
 		return ""
 	}
-	wish := p.original.GetResourceVersion()
+	return p.wishOf(p.original)
+}
+
+// wishOf identifies what a copy of this version of the original is made from: that, and who refers to it.
+func (p *pair) wishOf(original metav1.Object) string {
+	wish := original.GetResourceVersion()
 	if len(p.referrers) > 0 {
 		wish += "/" + p.referrers[0].Name
 	}

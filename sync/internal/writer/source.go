@@ -174,8 +174,9 @@ func hollow(value any) bool {
 // ApplyStatus applies a status to the source, of just the incarnation and the version that
 // was seen: what an earlier request says that arrives only now is out of date. It takes away what
 // only a legacy konnector has given, a Sync under another name, or this one before the kind got or lost its
-// status subresource, and what no writer has: no apply of ours would ever end it.
-func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any) (*unstructured.Unstructured, error) {
+// status subresource: no apply of ours would ever end it. So it does with what no writer has, if unclaimed
+// says that we have lost what we had; else that may be the API server's defaults, which come back each time.
+func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any, unclaimed bool) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": seen.GetAPIVersion(), "kind": seen.GetKind(), "status": give,
 		"metadata": map[string]any{"name": seen.GetName(), "uid": string(seen.GetUID()), "resourceVersion": seen.GetResourceVersion()},
@@ -197,8 +198,11 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 		return ours || w.Names.EarlierStatus(e) || w.Names.Domain == names.Klutch+"/" && legacy.WroteStatus(e)
 	}
 	earlier, others := fields.By(obj, before), fields.By(obj, func(e fields.Entry) bool { return !before(e) })
-	unclaimed := earlier.Union(others).Unclaimed(map[string]any{"status": obj.Object["status"]})
-	if left := earlier.Emptied(noStatus, others).Union(unclaimed).Pointers(obj.Object, ""); len(left) > 0 {
+	goes := earlier.Emptied(noStatus, others)
+	if unclaimed {
+		goes = goes.Union(earlier.Union(others).Unclaimed(map[string]any{"status": obj.Object["status"]}))
+	}
+	if left := goes.Pointers(obj.Object, ""); len(left) > 0 {
 		return w.remove(ctx, w.source(seen), obj, left, part...)
 	}
 	return obj, nil
