@@ -1055,6 +1055,10 @@ func (s *story) otherPlace(t *testing.T) {
 	data := s.kubeconfig(t)
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("namespace: "+tenant), []byte("namespace: someone-elses"), 1)))
 	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonStepFailed, "forbidden")
+	b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, s.bindings, widgets)
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected); c == nil || c.Severity != v1alpha1.SeverityError {
+		t.Errorf("where nothing was ever listed: %+v", c)
+	}
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, data))
 	s.ready(t, widgets)
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("token: "), []byte("token: not"), 1)))

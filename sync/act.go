@@ -159,10 +159,13 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	case stepForce:
 		return a.write.Force(ctx, t)
 	case stepMigrate:
-		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {
+		earlier, rel := a.write.Names.Earlier(p.keeper), p.state.target.relation
+		switch succeeds := rel == relationPredecessor || rel == relationOrphan; {
+		case succeeds && fields.Of(p.target, p.keeper) == nil:
 			return a.write.Own(ctx, t)
+		case succeeds:
+			return a.write.Migrate(ctx, t, earlier)
 		}
-		earlier := a.write.Names.Earlier(p.keeper)
 		return a.write.Migrate(ctx, t, func(e fields.Entry) bool { return legacy.Wrote(e) || earlier(e) })
 	case stepTakeFields:
 		return a.write.Own(ctx, t)
@@ -271,7 +274,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 		obj, err = a.write.ApplyStatus(ctx, p.source, give, r.status.unclaimed)
 	}
 	switch {
-	case err == nil && a.write.Plain() && leftOut(p.source, obj, give):
+	case err == nil && a.write.Plain() && leftOut(p.source, obj, give, a.write.Names.StatusManager()):
 		a.write.LearnPlain(false)
 		a.sourceFields.Doubt()
 		r.status.unclaimed = true // the API server has taken it that we gave nothing
@@ -300,10 +303,12 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 // kind may have got a status subresource.
 var errLeftOut = fmt.Errorf("the object was taken, and its status left as it was: %w", fates.ErrTerminal)
 
-// leftOut reports whether a write that gave a status to an object has left that of before.
-func leftOut(before, after *unstructured.Unstructured, give map[string]any) bool {
+// leftOut reports whether a write that gave a status to an object has left that of before, and taken it that
+// nothing was given. One that changes nothing, beside what others have or a default is, keeps our claim.
+func leftOut(before, after *unstructured.Unstructured, give map[string]any, manager string) bool {
 	had, has := before.Object["status"], after.Object["status"]
-	return equality.Semantic.DeepEqual(had, has) && !equality.Semantic.DeepEqual(has, any(give))
+	_, claimed := fields.Of(after, manager)["f:status"]
+	return !claimed && len(give) > 0 && equality.Semantic.DeepEqual(had, has) && !equality.Semantic.DeepEqual(has, any(give))
 }
 
 // missingStatus finds out whether it is the source that is not there or its

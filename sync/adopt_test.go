@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -185,6 +186,33 @@ func TestConflictIsReportedAgain(t *testing.T) {
 			}
 			stop()
 			stop = w.run(opts)
+		}
+	})
+}
+
+// A target that an earlier source of the name is recorded on, and that has fields of it and of this one, as
+// another cluster may forge it, is taken over in a few writes.
+func TestAdoptedFromTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const earlier = "an-earlier-uid"
+		w := newFake(t)
+		made := w.widget("a", `{"size":"small","color":"red"}`, ``)
+		made.SetAnnotations(map[string]string{SourceAnnotation: origin{uid: earlier, name: cache.NewObjectName(w.sourceNS, "a")}.record(1, "")})
+		source := w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
+		for _, a := range []struct {
+			by types.UID
+			of *unstructured.Unstructured
+		}{{earlier, made}, {source.GetUID(), w.widget("a", `{"size":"small"}`, ``)}} {
+			as := metav1.ApplyOptions{FieldManager: klutchNames.Incarnation(a.by), Force: true}
+			if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Apply(t.Context(), "a", a.of, as); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(w.fakeTarget.Writes())
+		defer w.run(Options{Conflict: ConflictAdopt})()
+		time.Sleep(time.Hour)
+		if n := len(w.fakeTarget.Writes()) - before; n > 4 || field(w.targetOf("a"), "spec", "size") != "large" || field(w.targetOf("a"), "spec", "color") != nil {
+			t.Errorf("after %d writes its spec is %v", n, w.targetOf("a").Object["spec"])
 		}
 	})
 }

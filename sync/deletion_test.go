@@ -3,10 +3,12 @@
 package sync
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,18 +51,21 @@ func TestDeletionNamesWhatItDeletes(t *testing.T) {
 
 // A deletion that waits is told as soon where the target cluster's clock is wrong.
 func TestSlowDeletionIsToldBesideAWrongClock(t *testing.T) {
-	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
+	for _, skew := range []time.Duration{-time.Hour, 0, 15 * time.Second, 2 * time.Minute, time.Hour} {
 		t.Run(skew.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)
 				w.fakeTarget.Skew(skew)
-				defer w.run(Options{})()
+				var reports atomic.Int64
+				defer w.run(Options{Hooks: Hooks{Reported: func(context.Context, Report) { reports.Add(1) }}})()
 				w.createMany(1)
 				w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["example.org/hold"]}}`)
 				w.delete(w.source, w.sourceNS, "w0")
 				time.Sleep(time.Minute)
-				if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonTerminating)) || !strings.Contains(got, "example.org/hold") {
-					t.Errorf("message %q", got)
+				first := w.message("w0")
+				time.Sleep(time.Hour)
+				if got := w.message("w0"); !strings.HasPrefix(first, string(ReasonTerminating)) || !strings.Contains(got, "example.org/hold") || reports.Load() != 1 {
+					t.Errorf("message %q, then %q, after %d reports", first, got, reports.Load())
 				}
 			})
 		})

@@ -389,7 +389,10 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.termination = terminating
-		if time.Since(deleted.Time).Abs() >= slowPause { // or the clocks are that far apart, so that it is not known
+		if r.ending.uid != p.target.GetUID() {
+			r.ending = ending{p.target.GetUID(), time.Now()}
+		}
+		if max(time.Since(deleted.Time), time.Since(r.ending.since)) >= slowPause { // the other cluster's clock may be ahead
 			t.termination = stuck
 		}
 		t.finalizers = waitsFor(p.target)

@@ -57,6 +57,13 @@ type record struct {
 	drift        drift
 	status       sourceStatus
 	blind        time.Time // since when the target cannot be looked at; zero if it can
+	ending       ending
+}
+
+// An ending is the target of a UID that was seen to be deleted, and since when.
+type ending struct {
+	uid   types.UID
+	since time.Time
 }
 
 // answers are what API servers said to our writes, as long as the caches have not seen it.
@@ -181,7 +188,8 @@ type sourceStatus struct {
 	unclaimed bool                  // what we have given stands there, and we have no claim to it any more
 }
 
-// told reports whether a reason, or none, was the last thing reported, and that of the source of this UID.
+// told reports whether why is what was reported last, of the source of this UID. That nothing stands in the
+// way is told of any.
 func (s *sourceStatus) told(why Reason, source types.UID) bool {
 	return s.reported == why && (why == "" || s.speaksOf(source))
 }

@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
@@ -98,6 +100,40 @@ func TestStatusSubresourceGoes(t *testing.T) {
 						t.Errorf("%d requests while %s waits for the document", n, phase)
 					}
 					w.until("the status came down", func() bool { return became(phase) && w.message("a") == "" })
+				}
+			})
+		})
+	}
+}
+
+// Where a kind has no status subresource, a status that changes nothing beside what others have of it, or
+// what is a default, is no status that was refused, and a start says nothing.
+func TestPlainStatusBesideOthers(t *testing.T) {
+	defaulted := func(u *unstructured.Unstructured) {
+		if _, has := u.Object["status"]; has {
+			_ = unstructured.SetNestedField(u.Object, "default", "status", "note")
+		}
+	}
+	for name, mutate := range map[string]func(*unstructured.Unstructured){"another writer": nil, "a default": defaulted} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true, Mutate: mutate, Schema: fakecluster.Schema{"spec": {"size"}, "status": {"phase", "note"}}})
+				w.from.ReadSchemas(w.fakeSource.View(nil).Schemas())
+				stop := w.run(Options{})
+				defer func() { stop() }()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				w.merge(w.source, w.sourceNS, "a", `{"status":{"note":"theirs"}}`)
+				w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+				for range 2 {
+					time.Sleep(time.Hour)
+					u := w.get(w.source, w.sourceNS, "a")
+					if field(u, "status", "phase") != "Ready" || field(u, "status", "note") == nil || w.message("a") != "" {
+						t.Errorf("status %v, message %q", u.Object["status"], w.message("a"))
+					}
+					stop()
+					stop = w.run(Options{})
 				}
 			})
 		})

@@ -194,7 +194,7 @@ func IsRefused(err error) bool { return Of(err).Fate() == Refused }
 var ErrAgain = errors.New("look again")
 
 // ErrTerminal marks an error that a retry cannot cure.
-var ErrTerminal = errors.New("terminal")
+var ErrTerminal = errors.New("to ask again does not help")
 
 // A silent error has a kind and no text.
 type silent Kind

@@ -201,7 +201,7 @@ func TestWatchRefused(t *testing.T) {
 		go func() { defer close(done); informer.RunWithContext(ctx) }()
 		w.run()
 		time.Sleep(time.Minute)
-		if c := w.heartbeat.snapshot().connected(); !informer.HasSynced() || c.Reason != v1alpha1.ReasonStepFailed || c.Severity != v1alpha1.SeverityWarning {
+		if c := w.heartbeat.snapshot().connected(); !informer.HasSynced() || c.Reason != v1alpha1.ReasonStepFailed || c.Severity != v1alpha1.SeverityError {
 			t.Errorf("while it is refused: %+v", c)
 		}
 		permitted.Store(true)

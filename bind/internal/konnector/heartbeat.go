@@ -413,10 +413,7 @@ func (s snapshot) connected() v1alpha1.Condition {
 	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
 		switch {
 		case c.Type == "":
-		case c == s.away, c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge:
-			return c
-		case c.Reason == v1alpha1.ReasonStepFailed:
-			c.Severity = v1alpha1.SeverityWarning // what was listed before goes on to hold
+		case c == s.away, c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge, c.Reason == v1alpha1.ReasonStepFailed:
 			return c
 		}
 	}

@@ -132,6 +132,9 @@ func (p *pass) findExport(context.Context) (bool, error) {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound,
 			fmt.Sprintf("The provider has no APIServiceExport %[1]s for this cluster. What was synced stays as it is. If the platform offers it still, run kubectl bind repair; kubectl bind unbind %[1]s gives the binding up.", p.binding.Name)))
 	}
+	if connected.Reason == v1alpha1.ReasonStepFailed {
+		connected.Severity = v1alpha1.SeverityWarning // what was listed before goes on to hold
+	}
 	p.verdict.set(connected)
 	p.export = export
 	return export != nil, nil

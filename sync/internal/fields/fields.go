@@ -510,13 +510,15 @@ func (s Set) Pointers(object any, at string) (out []string) {
 	return out
 }
 
-// Unclaimed are the fields of an object that are not in s. Lists that are in s are left as they are.
+// Unclaimed are the fields of an object that are not in s. Lists that are in s are left as they are, and so
+// are empty lists and maps, which no writer can claim.
 func (s Set) Unclaimed(object map[string]any) Set {
 	out := Set{}
 	for name, value := range object {
 		sub, claimed := s.below("f:" + name)
 		m, isMap := value.(map[string]any)
 		switch {
+		case value == nil || isMap && len(m) == 0 || isEmptyList(value):
 		case !claimed:
 			out["f:"+name] = map[string]any{}
 		case isMap && len(sub) > 0:
@@ -526,6 +528,11 @@ func (s Set) Unclaimed(object map[string]any) Set {
 		}
 	}
 	return out
+}
+
+func isEmptyList(value any) bool {
+	list, isList := value.([]any)
+	return isList && len(list) == 0
 }
 
 // escaped are the parts of a JSON pointer.

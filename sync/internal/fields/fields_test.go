@@ -174,3 +174,18 @@ func TestAlone(t *testing.T) {
 		})
 	}
 }
+
+// What no entry has is found as deep as maps go, and in no list that an entry has. Empty lists and maps
+// can be claimed by no one.
+func TestUnclaimed(t *testing.T) {
+	leaf := map[string]any{}
+	claims := fields.Set{"f:status": map[string]any{"f:phase": leaf, "f:used": map[string]any{"f:a": leaf}, "f:conditions": map[string]any{`k:{"type":"Ready"}`: leaf}, "f:whole": leaf}}
+	status := map[string]any{
+		"phase": "Ready", "note": "left", "used": map[string]any{"a": "1", "b": "2"}, "whole": map[string]any{"c": "3"},
+		"conditions": []any{map[string]any{"type": "Ready"}, map[string]any{"type": "Audited"}}, "items": []any{}, "map": map[string]any{}, "none": nil,
+	}
+	want := fields.Set{"f:status": map[string]any{"f:note": leaf, "f:used": map[string]any{"f:b": leaf}}}
+	if diff := cmp.Diff(want, claims.Unclaimed(map[string]any{"status": status})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

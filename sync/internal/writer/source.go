@@ -199,7 +199,7 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 	}
 	earlier, others := fields.By(obj, before), fields.By(obj, func(e fields.Entry) bool { return !before(e) })
 	goes := earlier.Emptied(noStatus, others)
-	if unclaimed {
+	if _, claimed := others["f:status"]; unclaimed && claimed {
 		goes = goes.Union(earlier.Union(others).Unclaimed(map[string]any{"status": obj.Object["status"]}))
 	}
 	if left := goes.Pointers(obj.Object, ""); len(left) > 0 {

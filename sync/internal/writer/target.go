@@ -90,8 +90,8 @@ func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructure
 	return w.remove(ctx, w.target(t), full, pointers)
 }
 
-// Migrate takes over what a legacy konnector, or an earlier source of the name, applied to
-// the target: others tells their entries. What others own beside them stays shared, until Own.
+// Migrate takes over what a legacy konnector applied to the target, or an earlier source of the name did
+// beside this one: others tells their entries. What others own beside them stays shared, until Own.
 func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry) bool) (*unstructured.Unstructured, error) {
 	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
