@@ -14,7 +14,7 @@
 // source would stay on the target. An apply by force does not do: it shares fields and takes
 // none away. Nor does client-go's csaupgrade: it leaves alone what was applied, and makes us
 // the owner of whole maps, to which others may have added. What an earlier source of the
-// name, a predecessor, applied is taken over in the same way.
+// name, a predecessor, applied beside this one is taken over in the same way.
 package legacy
 
 import (
