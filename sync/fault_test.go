@@ -242,7 +242,7 @@ func TestEachCauseIsReported(t *testing.T) {
 	})
 }
 
-// What is told of an object is told of the next one of its name too, also where that came so soon that
+// A reason that was told of an object is told of the next one of its name too, also where that came so soon that
 // nothing was seen between them.
 func TestEachIncarnationIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

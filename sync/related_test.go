@@ -144,7 +144,7 @@ func TestCopiesOfAnotherSync(t *testing.T) {
 	})
 }
 
-// A copy names the first of those that refer to its original, also once that is another one, so that a
+// A copy names the first claim that refers to its original, also once that is another one, so that a
 // start finds nothing to write.
 func TestCopyNamesWhoRefersToIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -105,8 +105,8 @@ func TestStatusSubresourceGoes(t *testing.T) {
 	}
 }
 
-// Where a kind has no status subresource, a status that changes nothing beside what others have of it, or
-// what is a default, is no status that was refused, and a start says nothing.
+// Where a kind has no status subresource, a status that changes nothing beside fields of others, or
+// defaults, is no status that was refused, and a start says nothing.
 func TestPlainStatusBesideOthers(t *testing.T) {
 	defaulted := func(u *unstructured.Unstructured) {
 		if _, has := u.Object["status"]; has {

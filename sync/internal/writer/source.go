@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -116,12 +117,16 @@ func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructure
 	if len(pointers) == 0 {
 		return nil, false, nil
 	}
-	var part []string
-	if !w.Plain() {
-		part = []string{"status"}
-	}
-	obj, err = w.remove(ctx, w.source(seen), full, pointers, part...)
+	obj, err = w.remove(ctx, w.source(seen), full, pointers, w.statusPart()...)
 	return obj, err == nil, err
+}
+
+// statusPart is the part of a source that its status is written to: a subresource, or none.
+func (w *Writer) statusPart() []string {
+	if w.Plain() {
+		return nil
+	}
+	return []string{"status"}
 }
 
 // emptier reports whether want may have an empty map or list where have has one with parts, or
@@ -183,18 +188,13 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 	}}
 	object.SetNamespace(seen.GetNamespace())
 	opts := metav1.ApplyOptions{FieldManager: w.Names.StatusManager(), Force: true}
-	var part []string
-	subresource := ""
-	if !w.Plain() {
-		subresource = "status"
-		part = []string{subresource}
-	}
+	part := w.statusPart()
 	obj, err := w.source(seen).Apply(ctx, seen.GetName(), object, opts, part...)
 	if err != nil {
 		return obj, err
 	}
 	before := func(e fields.Entry) bool {
-		ours := e.Manager == w.Names.StatusManager() && e.Subresource != subresource
+		ours := e.Manager == w.Names.StatusManager() && e.Subresource != strings.Join(part, "")
 		return ours || w.Names.EarlierStatus(e) || w.Names.Domain == names.Klutch+"/" && legacy.WroteStatus(e)
 	}
 	earlier, others := fields.By(obj, before), fields.By(obj, func(e fields.Entry) bool { return !before(e) })
