@@ -308,7 +308,8 @@ func (r relatedEngine) Confirm(ctx context.Context) error {
 }
 
 func (r relatedEngine) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error {
-	return r.write.Merge(ctx, client, name, metadata)
+	_, err := r.write.Merge(ctx, client, name, metadata)
+	return err
 }
 
 func (r relatedEngine) Tell(source cache.ObjectName, id, text string) {

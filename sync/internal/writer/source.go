@@ -93,7 +93,7 @@ func (w *Writer) Annotate(ctx context.Context, seen *unstructured.Unstructured, 
 	if value != "" {
 		v = value
 	}
-	return w.merge(ctx, w.source(seen), seen.GetName(), map[string]any{
+	return w.Merge(ctx, w.source(seen), seen.GetName(), map[string]any{
 		"uid": string(seen.GetUID()), "annotations": map[string]any{key: v},
 	})
 }

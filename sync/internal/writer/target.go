@@ -93,7 +93,7 @@ func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructure
 // Migrate takes over what a legacy konnector applied to the target, or an earlier source of the name did
 // beside this one: others tells their entries. What others own beside them stays shared, until Own.
 func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry) bool) (*unstructured.Unstructured, error) {
-	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+	return w.Merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
 		"managedFields": legacy.TakeOver(t.Seen, t.Manager, others, legacy.Annotation(w.Names.Source)),
 	})
@@ -112,7 +112,7 @@ func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured,
 	if !managed {
 		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, ours.Union(marks)))
 	}
-	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+	return w.Merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
 		"managedFields": entries,
 	})
@@ -120,7 +120,7 @@ func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured,
 
 // Note annotates the target, in the version that was seen.
 func (w *Writer) Note(ctx context.Context, t Target, key, value string) (*unstructured.Unstructured, error) {
-	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+	return w.Merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
 		"annotations": map[string]any{key: value},
 	})
@@ -138,7 +138,7 @@ func (w *Writer) LetGo(ctx context.Context, t Target, source string) (*unstructu
 	if len(others) == 0 {
 		others = []any{map[string]any{}} // an empty list would be ignored
 	}
-	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+	return w.Merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": full.GetResourceVersion(),
 		"annotations": map[string]any{w.Names.Bound: nil, w.Names.Source: nil, w.Names.Adopted: nil, w.Names.Orphaned: source}, "managedFields": others,
 	})

@@ -52,20 +52,14 @@ func (w *Writer) Plain() bool {
 // LearnPlain notes that a source is there and its status subresource is not, or that it may be again.
 func (w *Writer) LearnPlain(plain bool) { w.plain.Store(plain) }
 
-// merge patches the metadata of an object; the API server refuses another uid.
-func (w *Writer) merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
+// Merge patches the metadata of an object of whatever resource; the API server refuses another uid.
+func (w *Writer) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return nil, err
 	}
 	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()})
 	return obj, refuted(err)
-}
-
-// Merge patches the metadata of an object of whatever resource.
-func (w *Writer) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error {
-	_, err := w.merge(ctx, client, name, metadata)
-	return err
 }
 
 // refuted makes of an answer that the object is not the one, or not in the version, that
