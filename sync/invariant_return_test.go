@@ -79,7 +79,7 @@ func (m *model) remembers(k *konnector) {
 		if l := m.life(source); l.copied != "" && l.copied == annotation(source, klutchsync.MessageAnnotation) {
 			continue // it speaks of another one's
 		}
-		if holds(source) && (said == string(klutchsync.ReasonVanished) || served && said != string(klutchsync.ReasonRefused) && said != string(klutchsync.ReasonForbidden)) {
+		if holds(source) && (said == string(klutchsync.ReasonVanished) || served) {
 			k.orders[op{name: name}.target()] = order{of: string(source.GetUID())}
 		}
 	}

@@ -592,6 +592,8 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonLost
 	case mine && generation(target) > source.GetGeneration() && !editedBehind(target, source.GetGeneration()):
 		return klutchsync.ReasonStale
+	case (size == "huge" || m.undeclared(source)) && target == nil && m.lost(source):
+		return klutchsync.ReasonVanished // and it is not taken again
 	case size == "huge", m.undeclared(source):
 		return klutchsync.ReasonRefused
 	case p.has("schemas unreadable") && m.sim.narrow[sideSource] == "secret" && reportsSecret(target):
@@ -604,6 +606,15 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 	return ""
 }
 
+// lost reports whether a source that has no target had one, as its status or its message shows.
+func (m *model) lost(source *unstructured.Unstructured) bool {
+	uid := string(source.GetUID())
+	of := func(made string) bool { return made == uid }
+	_, _, served := tokenOf(source.Object["status"])
+	says := strings.HasPrefix(annotation(source, klutchsync.MessageAnnotation), string(klutchsync.ReasonVanished))
+	return (served || says) && (slices.ContainsFunc(slices.Collect(maps.Values(m.sim.origins)), of) || slices.ContainsFunc(slices.Collect(maps.Values(m.peers)), of))
+}
+
 // undeclared reports whether a source has a field that its target's schema has lost, and konnectors
 // cannot see that.
 func (m *model) undeclared(source *unstructured.Unstructured) bool {
@@ -611,9 +622,10 @@ func (m *model) undeclared(source *unstructured.Unstructured) bool {
 }
 
 // inherits reports whether there is evidence that a target which names no source was
-// made from this one by an older konnector: its mark, too, which others may have taken off.
+// made from this one by an older konnector: its mark, too, which others may have taken off. Of two
+// sources of one name within a minute none can tell which one it was.
 func (m *model) inherits(target, source *unstructured.Unstructured) bool {
-	return m.peers[string(target.GetUID())] == string(source.GetUID()) && holds(source) && annotation(target, klutchsync.BoundAnnotation) == "true" &&
+	return m.peers[string(target.GetUID())] != "" && holds(source) && annotation(target, klutchsync.BoundAnnotation) == "true" &&
 		annotation(target, klutchsync.OrphanedAnnotation) == "" && !older(target, source)
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
 // I19: a target that vanished and is not on offer any more costs a request in ten minutes at
@@ -309,7 +310,7 @@ func TestRefusedReturnsCountOnce(t *testing.T) {
 		w.delete(w.target, w.targetNS, "w0")
 		w.delete(w.target, w.targetNS, "w1")
 		time.Sleep(2 * time.Hour)
-		if st := s.Status(); st.Held != 0 || !strings.HasPrefix(w.message("w0"), string(ReasonForbidden)) {
+		if st := s.Status(); st.Held != 0 || !strings.HasPrefix(w.message("w0"), string(ReasonVanished)) || !strings.HasSuffix(w.message("w0"), "exceeded quota") {
 			t.Errorf("%d held, message %q", st.Held, w.message("w0"))
 		}
 	})
@@ -465,9 +466,11 @@ func TestLossOverARestart(t *testing.T) {
 		plain bool
 		ahead bool                        // the clock of the source's cluster is, as sources are made
 		meant func(w *world, name string) // what happens to a source meanwhile
+		now   string                      // the name of the binding
 		told  bool
 	}{
 		"lost":                           {told: true},
+		"lost, under another name":       {told: true, now: "renamed"},
 		"lost, clock set back":           {told: true, ahead: true},
 		"lost, plain status":             {told: true, plain: true},
 		"status of the konnector before": {told: true, meant: func(w *world, name string) { w.statusBy("konnector", name) }},
@@ -479,6 +482,10 @@ func TestLossOverARestart(t *testing.T) {
 		"another status": {meant: func(w *world, name string) {
 			w.copySource(name)
 			w.statusBy("someone", name)
+		}},
+		"status of another Sync": {meant: func(w *world, name string) {
+			w.copySource(name)
+			w.statusBy(names.Of(names.Klutch, "other").StatusManager(), name)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -510,7 +517,7 @@ func TestLossOverARestart(t *testing.T) {
 					}
 				}
 				var told atomic.Int32
-				defer w.run(Options{DeletionLimit: 1, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+				defer w.run(Options{Binding: test.now, DeletionLimit: 1, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
 					if r.Reason == ReasonVanished {
 						told.Add(1)
 					}
@@ -528,11 +535,19 @@ func TestLossOverARestart(t *testing.T) {
 	}
 }
 
-// A restart tells nothing of a target that was lost and is refused since: that is told already.
+// A restart tells nothing new of a target that was lost and is refused since: both are told already. It
+// is not made anew once its kind is not on offer any more.
 func TestRefusedReturnOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
-		stop := w.run(Options{})
+		var withdrawn atomic.Bool
+		opts := Options{Offered: func(context.Context) (why string, err error) {
+			if withdrawn.Load() {
+				why = "it is not on offer"
+			}
+			return why, nil
+		}}
+		stop := w.run(opts)
 		w.createMany(1)
 		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
 		w.settle()
@@ -542,11 +557,21 @@ func TestRefusedReturnOverARestart(t *testing.T) {
 		time.Sleep(time.Hour)
 		stop()
 		before := len(w.fakeSource.Writes())
-		defer w.run(Options{})()
+		stop = w.run(opts)
 		time.Sleep(time.Hour)
-		if n := len(w.fakeSource.Writes()) - before; n > 0 || !strings.HasPrefix(w.message("w0"), string(ReasonRefused)) {
+		if n := len(w.fakeSource.Writes()) - before; n > 0 || !strings.HasPrefix(w.message("w0"), string(ReasonVanished)) || !strings.HasSuffix(w.message("w0"), `Unsupported value: "huge"`) {
 			t.Errorf("%d writes over a restart, and the message is %q", n, w.message("w0"))
 		}
+		stop()
+		withdrawn.Store(true)
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"small"}}`)
+		defer w.run(opts)()
+		time.Sleep(time.Hour)
+		if w.targetOf("w0") != nil || !strings.HasSuffix(w.message("w0"), "it is not on offer") {
+			t.Errorf("made anew though it is not on offer: %t; message %q", w.targetOf("w0") != nil, w.message("w0"))
+		}
+		withdrawn.Store(false)
+		w.until("made anew", func() bool { return w.targetOf("w0") != nil && w.message("w0") == "" })
 	})
 }
 

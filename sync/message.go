@@ -190,11 +190,14 @@ func (s state) comesBack() string {
 	case s.held != "":
 		return notMadeAnew + s.held + heldAdvice(s.words())
 	case s.answer != "":
-		return "it cannot be made anew, since " + s.answer
+		return notReturned + s.answer
 	default:
 		return madeAnew + s.returnTime
 	}
 }
+
+// notReturned stands before why a target that has vanished could not be made anew after the pause.
+const notReturned = "it cannot be made anew, since "
 
 // madeAnew stands before when a target that has vanished comes back.
 const madeAnew = "it is made anew, empty, after a pause that doubles each time"

@@ -567,6 +567,9 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 	}
 	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
 		p.refuse(f, f.Due(p.intent.hash, p.schemas[1]))
+		if p.returns() { // the loss is told with it, as after a start
+			p.refused, p.answer = ReasonVanished, p.asked(f.Kind.Word())
+		}
 	}
 	if p.target == nil && p.state.target.freshness != unknown {
 		o.refused.Drop(p.key, refusal.Deletion) // there is nothing to delete any more
@@ -751,12 +754,11 @@ func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
 // vanished reports whether there is no target, and was one: since this Sync runs or, as the source
 // shows, before. What shows it is the message, the status that came from a target, and under
 // LostRecreate a record of the target from a time of LostReport, under which another row tells it.
-// A status shows nothing once the finalizer was taken off, and while the message says that a target
-// is refused: that is asked for again, and nothing else is told.
+// A status shows nothing once the finalizer was taken off.
 func (p *pair) vanished(d *drift) bool {
 	says := func(why Reason) bool { return strings.HasPrefix(p.state.source.message, string(why)+": ") }
 	return p.target == nil && (d.accepted != "" || d.applied != "" || says(ReasonVanished) ||
-		p.source != nil && d.settled != notApplied && slim.Served(p.source) && !says(ReasonRefused) && !says(ReasonForbidden) ||
+		p.source != nil && d.settled != notApplied && slim.Served(p.source) ||
 		p.policy.lost == LostRecreate && p.state.source.targetRecord != "")
 }
 
@@ -781,9 +783,15 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	return nil
 }
 
-// lose begins the pause, or goes on with that of before a start. Each in a row is twice as long.
+// lose begins the pause, or goes on with that of before a start, which is over if the return was asked
+// for and refused. Each in a row is twice as long.
 func (r *record) lose(p *pair) {
-	if p.source == nil || !r.drift.recall(p.source, p.state.source.message) {
+	_, why, asked := strings.Cut(p.state.source.message, notReturned)
+	switch {
+	case asked && r.loss == nil && r.drift.losses == 0:
+		r.loss = &loss{listed: p.targets, why: why}
+		return
+	case p.source == nil || !r.drift.recall(p.source, p.state.source.message):
 		r.drift.lost()
 	}
 	r.loss = &loss{listed: p.targets, next: r.drift.next}

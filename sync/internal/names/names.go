@@ -11,6 +11,7 @@
 package names
 
 import (
+	"cmp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +38,8 @@ type Names struct {
 	Behind       string // annotation of a target: which generation of its source was seen behind it
 	Adopted      string // label of a source, annotation of its target: the target's side made it first
 
-	manager string // without an incarnation
+	manager   string // without an incarnation
+	finalizer string // that the Sync puts on its sources
 }
 
 // Klutch is the domain that Syncs have if they are given none.
@@ -61,8 +63,12 @@ func Of(domain, binding string) *Names {
 	}
 }
 
+// Mine is the finalizer that the Sync puts on its sources.
+func (n *Names) Mine() string { return cmp.Or(n.finalizer, n.Finalizer()) }
+
 // With returns the names of a Sync with a finalizer: two Syncs of one source have a mark each.
 func (n *Names) With(finalizer string) *Names {
+	n.finalizer = finalizer
 	if finalizer != n.Finalizer() {
 		n.TargetRecord += "-" + travel.Hash(finalizer)[:8]
 	}
@@ -86,7 +92,10 @@ func manager(domain, binding string) string {
 func (n *Names) Manager() string { return n.manager }
 
 // StatusManager is the field manager of statuses.
-func (n *Names) StatusManager() string { return n.manager + status }
+func (n *Names) StatusManager() string { return StatusManager(n.manager) }
+
+// StatusManager is the field manager of statuses of the Sync that writes to sources as manager.
+func StatusManager(manager string) string { return manager + status }
 
 // RelatedManager is the field manager of copies; end is that of all such.
 func (n *Names) RelatedManager(end string) string { return n.manager + end }

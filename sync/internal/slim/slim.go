@@ -47,7 +47,7 @@ const (
 func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 	var held []any
 	for _, finalizer := range source.GetFinalizers() {
-		if finalizer == n.Finalizer() || bySync(source, finalizer, n) {
+		if finalizer == n.Finalizer() || holderOf(source, finalizer, n) != "" {
 			held = append(held, finalizer)
 		}
 	}
@@ -55,9 +55,11 @@ func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 	if ok && len(held) > 0 && (len(held) > 1 || held[0] != n.Finalizer()) {
 		meta[syncFinalizers] = held
 	}
+	holder := holderOf(source, n.Mine(), n)
 	for e := range fields.Entries(source) {
 		_, status := e.Fields["f:status"]
-		if status && (e.Manager == n.StatusManager() || n.Domain == names.Klutch+"/" && legacy.WroteStatus(e)) && given(e, source) && ok {
+		ours := e.Manager == n.StatusManager() || holder != "" && e.Manager == names.StatusManager(holder)
+		if status && (ours || n.Domain == names.Klutch+"/" && legacy.WroteStatus(e)) && given(e, source) && ok {
 			meta[servedStatus] = true
 		}
 	}
@@ -73,7 +75,8 @@ func given(e fields.Entry, source *unstructured.Unstructured) bool {
 }
 
 // Served reports whether a source has a status that the Sync, or the legacy konnector before it,
-// gave it: there was a target of it.
+// Served reports whether a source has a status that the Sync gave it, also while its binding had another
+// name, or the legacy konnector before it: there was a target of it.
 func Served(source *unstructured.Unstructured) bool {
 	served, _, _ := unstructured.NestedBool(source.Object, "metadata", servedStatus)
 	return served
@@ -85,14 +88,15 @@ func Applied(source *unstructured.Unstructured) bool {
 	return applied
 }
 
-// bySync reports whether a Sync has put a finalizer on a source.
-func bySync(source *unstructured.Unstructured, finalizer string, n *names.Names) bool {
+// holderOf is the field manager of the Sync that has put a finalizer on a source, be it under another
+// name of its binding; empty if none has.
+func holderOf(source *unstructured.Unstructured, finalizer string, n *names.Names) string {
 	for e := range fields.Entries(source) {
 		if strings.HasPrefix(e.Manager, n.Domain) && e.Subresource == "" && e.Fields.HasItem(finalizer, "metadata", "finalizers") {
-			return true
+			return e.Manager
 		}
 	}
-	return false
+	return ""
 }
 
 // FirstFinalizer is the first one that a Sync has put on a source; empty if none has.
