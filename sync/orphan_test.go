@@ -227,16 +227,9 @@ func TestEndThatNoWatchShows(t *testing.T) {
 					stop()
 				}
 				w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
-				listed := false
-				w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-					if r.Verb == "watch" && r.Resource == widgets && !listed && test.expired {
-						return apierrors.NewResourceExpired("too old resource version")
-					}
-					if r.Resource == widgets {
-						listed = r.Verb == "list"
-					}
-					return do()
-				})
+				if test.expired {
+					w.fakeSource.Compact()
+				}
 				if test.running {
 					time.Sleep(watchstore.Silence + time.Second)
 				} else {
