@@ -544,6 +544,9 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 		if message != string(want) {
 			return fmt.Sprintf("says %q, not %s", message, want)
 		}
+		if said := annotation(source, klutchsync.MessageAnnotation); want == klutchsync.ReasonVanished && !secondWrites(source) && !strings.Contains(said, "cannot be made anew") {
+			return fmt.Sprintf("says %q, not that its target is refused", said)
+		}
 		if want != klutchsync.ReasonFields { // with all else it is in step
 			return ""
 		}
@@ -625,7 +628,7 @@ func (m *model) undeclared(source *unstructured.Unstructured) bool {
 // made from this one by an older konnector: its mark, too, which others may have taken off. Of two
 // sources of one name within a minute none can tell which one it was.
 func (m *model) inherits(target, source *unstructured.Unstructured) bool {
-	return m.peers[string(target.GetUID())] != "" && holds(source) && annotation(target, klutchsync.BoundAnnotation) == "true" &&
+	return m.peers[string(target.GetUID())] != "" && sourceUID(target) == "" && holds(source) && annotation(target, klutchsync.BoundAnnotation) == "true" &&
 		annotation(target, klutchsync.OrphanedAnnotation) == "" && !older(target, source)
 }
 

@@ -191,6 +191,22 @@ func TestLossesThatOtherAnswersHide(t *testing.T) {
 	}
 }
 
+// So is a target of a legacy konnector that was never taken over, since each change of it was refused.
+func TestLossOfALegacyTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"huge"}`, `"finalizers":["`+DefaultFinalizer+`"]`))
+		theirs := w.widget("a", `{"size":"small"}`, `"annotations":{"`+BoundAnnotation+`":"true"}`)
+		if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Create(t.Context(), theirs, metav1.CreateOptions{FieldManager: "konnector"}); err != nil {
+			t.Fatal(err)
+		}
+		defer w.run(Options{})()
+		w.until("the refusal is told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonRefused)) })
+		w.delete(w.target, w.targetNS, "a")
+		w.until("the loss is told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonVanished)) })
+	})
+}
+
 // A konnector that reads the end of a pause in a message, as another one or a restart does, makes no target before it.
 func TestReturnTimeIsNotBeforeThePauseEnds(t *testing.T) {
 	for _, after := range []time.Duration{0, 1, 999_999_999, time.Second} {

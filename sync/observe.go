@@ -379,10 +379,10 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	if t.relation != relationOrphan {
 		t.managed = fields.Of(p.target, p.keeper) != nil
 	}
-	if uid := p.target.GetUID(); r.drift.target != uid {
-		r.drift.target, r.drift.accepted = uid, "" // another target has accepted nothing yet
-	}
 	if t.ours() {
+		if uid := p.target.GetUID(); r.drift.target != uid {
+			r.drift.target, r.drift.accepted = uid, "" // another target has accepted nothing yet
+		}
 		t.content = o.compare(p, r)
 	} else if len(fields.Of(p.target, p.keeper).Emptied(p.intent.object, nil)) > 0 {
 		t.content = contentEmptyMap // of a target that is taken over
@@ -757,7 +757,7 @@ func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
 // A status shows nothing once the finalizer was taken off.
 func (p *pair) vanished(d *drift) bool {
 	says := func(why Reason) bool { return strings.HasPrefix(p.state.source.message, string(why)+": ") }
-	return p.target == nil && (d.accepted != "" || d.applied != "" || says(ReasonVanished) ||
+	return p.target == nil && (d.target != "" || says(ReasonVanished) ||
 		p.source != nil && d.settled != notApplied && slim.Served(p.source) ||
 		p.policy.lost == LostRecreate && p.state.source.targetRecord != "")
 }

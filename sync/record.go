@@ -122,7 +122,7 @@ type drift struct {
 	listed   int       // as of which list of targets that was
 	turn     int       // as of which list of targets it had its turn to be applied, be it changed or not
 	settled  int64     // the generation of the source that was last seen in step, or by a start; notApplied if none was
-	target   types.UID // of that target
+	target   types.UID // of the target of this source that was last seen
 	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
 	contest  contest.Contest

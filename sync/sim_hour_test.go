@@ -36,11 +36,13 @@ func hours() (all []generator) {
 	return slices.Concat(all, rareHours(), programHours(), shapeHours(), []generator{copyWrites.refused(0), lossesOverRestarts})
 }
 
+const withinSource = "a second Sync within the source's cluster"
+
 // rareHours are drawn by recount.
 func rareHours() (all []generator) {
 	all = []generator{
 		{"deletions over restarts", 0, func(s *sim, _ op) { s.goneOverRestarts(sideSource) }},
-		{"a second Sync within the source's cluster", 0, func(s *sim, _ op) { s.joined(true) }},
+		{withinSource, 0, func(s *sim, _ op) { s.joined(true) }},
 		{"a kind that is taken away for an hour", 0, func(s *sim, o op) { s.goes(o) }},
 	}
 	for _, r := range besides {
@@ -188,7 +190,7 @@ func (m *model) finalSecond() string {
 	for _, name := range sorted(m.now[sideSource]) {
 		want, _, _ := unstructured.NestedString(m.now[sideSource][name].Object, "spec", "size")
 		t := targets[name]
-		if want == "huge" || m.reason(m.now[sideSource][name], t) == klutchsync.ReasonRefused {
+		if why := m.reason(m.now[sideSource][name], t); want == "huge" || why == klutchsync.ReasonRefused || why == klutchsync.ReasonVanished {
 			continue // the target's API server does not take it
 		}
 		if t == nil {

@@ -802,6 +802,9 @@ func (s *sim) rests() {
 		if s.plan.has("no bookmarks") || slices.Contains([]string{"namespaces", "customresourcedefinitions"}, words[3]) {
 			most = mostListed // a watch that ends has it be asked who the clusters are
 		}
+		if s.plan.hour.kind == withinSource {
+			most *= 2 // what is asked of both sides is asked of one
+		}
 		if n := s.asks[asks]; n > most && !looks(words[2]) && words[3] != "openapi" {
 			s.model.breaks("I19", "%d times %s in twelve minutes of rest", n, asks)
 		}

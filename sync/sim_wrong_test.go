@@ -58,7 +58,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a process restarted after each few deletions", "deletions over restarts"},
 	{"API servers that send no bookmarks", "no bookmarks"},
 	{"two Syncs of one source", "a second Sync"},
-	{"source and target in one cluster", "a second Sync within the source's cluster"},
+	{"source and target in one cluster", withinSource},
 	{"another controller's condition on the source", "another's condition"},
 	{"a deletion that waits for the provider", "a deletion that is held"},
 	{"the source cluster lost and set up again", "source cluster set up again"},
