@@ -200,13 +200,6 @@ func (c *Cluster) Skew(by time.Duration) {
 	c.now = func() metav1.Time { return metav1.NewTime(time.Now().Add(by)) }
 }
 
-// Compact forgets what happened so far, as etcd does: watches from a version before have expired.
-func (c *Cluster) Compact() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.compacted = c.version
-}
-
 // Restore brings back the state after a version, as from a backup: with the old
 // versions of the objects, but no watch or version from after it goes on.
 func (c *Cluster) Restore(version int64) {
