@@ -571,6 +571,38 @@ func (b *bench) createCopied(n int) (name func(int) string, left func() int) {
 	return name, left
 }
 
+// A copy that another konnector makes again as it goes, since that still sees its original, is counted again.
+func TestCopiesOfTwoKonnectorsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		s, stop := b.world.sync(Options{DeletionLimit: 2, Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}})
+		defer stop()
+		name, left := b.createCopied(1)
+		copied := b.copied(name(0))
+		manager := copied.GetManagedFields()[0].Manager
+		copied.SetUID("")
+		copied.SetResourceVersion("")
+		copied.SetManagedFields(nil)
+		deleted := 0
+		b.fakeSource.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Resource == secrets && r.Verb == "delete" && err == nil {
+				deleted++
+				if _, err := b.source.Resource(secrets).Namespace(b.sourceNS).Apply(ctx, name(0), copied, metav1.ApplyOptions{FieldManager: manager}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second) // so that no pass sees it gone
+			}
+			return err
+		})
+		b.deleteSecret(b.target, b.targetNS, name(0))
+		time.Sleep(time.Minute)
+		if deleted != 2 || left() != 1 || s.Status().HeldCopies != 1 {
+			t.Errorf("%d copies were deleted, %d are left, %d held: want 2, 1 and 1", deleted, left(), s.Status().HeldCopies)
+		}
+	})
+}
+
 // A copy that has gone with its original, and has come back with it at once, is counted when it goes
 // again: what was let pass then is no word for later.
 func TestCopiesAreCountedEachTime(t *testing.T) {

@@ -281,11 +281,11 @@ func (h heldCopies) key(original cache.ObjectName) cache.ObjectName {
 	return cache.NewObjectName(original.Namespace, h.resource+" "+original.Name)
 }
 
-func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error) {
+func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, uid types.UID, free bool) (why string, err error) {
 	if h.sync.suspect.Load() {
 		h.sync.copies.Trip(fence.DoubtCause, false)
 	}
-	ask := breaker.Request{Source: h.key(original), Released: free, Deletes: true, Objects: h.count}
+	ask := breaker.Request{Source: h.key(original), Going: string(uid), Released: free, Deletes: true, Objects: h.count}
 	if why = h.sync.copies.Ask(ask); why != "" {
 		h.sync.notify()
 	}

@@ -317,7 +317,7 @@ func (c *Copier) stillHeld(p *pair, r *record) bool {
 // claims that go, or have gone, are not counted: what they ordered has gone through that.
 func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
 	asked := c.owners.isAsked(p, c.filter.sourceNamespace(p.from.Name, p.name))
-	why, err := c.engine.Hold(ctx, p.from.Name, !asked)
+	why, err := c.engine.Hold(ctx, p.from.Name, p.copy.GetUID(), !asked)
 	if err != nil {
 		return err
 	}
