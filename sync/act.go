@@ -120,7 +120,8 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
-		r.othersFields, r.loss = nil, nil
+		r.othersFields = nil
+		r.losses.End()
 		r.drift.wrote(p, s)
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()

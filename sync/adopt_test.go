@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/loss"
 )
 
 // theirs makes a target as the target's side does.
@@ -108,7 +110,7 @@ func TestAdoptedOutlivesItsSource(t *testing.T) {
 		w.merge(w.target, w.targetNS, "lost", `{"metadata":{"finalizers":null}}`)
 		w.delete(w.target, w.targetNS, "lost")
 		w.until("told", func() bool { return strings.HasPrefix(w.message("lost"), string(ReasonLost)) })
-		time.Sleep(2 * losePause)
+		time.Sleep(2 * loss.Longest)
 		if now := w.targetOf("lost"); now != nil {
 			t.Errorf("made anew: %v", now.Object)
 		}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
@@ -76,16 +77,16 @@ func TestLossesInARow(t *testing.T) {
 			w.settle()
 			w.delete(w.target, w.targetNS, "w0")
 			began := time.Now()
-			for w.targetOf("w0") == nil && time.Since(began) < 2*losePause {
+			for w.targetOf("w0") == nil && time.Since(began) < 2*loss.Longest {
 				time.Sleep(max(50*time.Millisecond, before/100))
 			}
 			took := time.Since(began)
-			if took < max(time.Second, min(before*3/2, losePause)) || took > losePause+time.Minute {
+			if took < max(time.Second, min(before*3/2, loss.Longest)) || took > loss.Longest+time.Minute {
 				t.Fatalf("back after %v, before that after %v", took, before)
 			}
 			before = took
 		}
-		if before < losePause || losses > 36 {
+		if before < loss.Longest || losses > 36 {
 			t.Errorf("%d targets in a day, the last one after %v", losses, before)
 		}
 	})
@@ -207,17 +208,6 @@ func TestLossOfALegacyTarget(t *testing.T) {
 	})
 }
 
-// A konnector that reads the end of a pause in a message, as another one or a restart does, makes no target before it.
-func TestReturnTimeIsNotBeforeThePauseEnds(t *testing.T) {
-	for _, after := range []time.Duration{0, 1, 999_999_999, time.Second} {
-		at := time.Date(2026, 11, 28, 0, 0, 59, 0, time.UTC).Add(after)
-		losses, read := readReturnTime(madeAnew + returnTimeText(3, at))
-		if losses != 3 || read.Before(at) || read.Sub(at) >= time.Second {
-			t.Errorf("loss %d, until %v, and not %v", losses, read, at)
-		}
-	}
-}
-
 // What comes back is counted over restarts, as deletions are: be it that many targets are lost, or
 // that an owner deletes the same one each time.
 func TestReturnsAreCountedOverRestarts(t *testing.T) {
@@ -285,7 +275,7 @@ func TestLossesOverRestarts(t *testing.T) {
 			t.Errorf("made anew %d times in four hours, message %q", *made, w.message("w0"))
 		}
 		w.fakeTarget.Intercept(nil)
-		time.Sleep(losePause + time.Minute)
+		time.Sleep(loss.Longest + time.Minute)
 		if w.targetOf("w0") == nil {
 			t.Error("it is not made anew once it is let be")
 		}
@@ -300,7 +290,8 @@ func TestLossOfACopiedClaim(t *testing.T) {
 		defer w.run(Options{})()
 		time.Sleep(time.Hour)
 		u := w.widget("copy", `{"size":"small"}`, ``)
-		u.SetAnnotations(map[string]string{klutchNames.Message: string(ReasonVanished) + ": a has vanished; " + madeAnew + returnTimeText(mostLosses, time.Now().Add(50*time.Minute))})
+		until := time.Now().Add(50 * time.Minute).UTC().Format(time.RFC3339)
+		u.SetAnnotations(map[string]string{klutchNames.Message: string(ReasonVanished) + ": a has vanished; " + loss.Returns + ": loss 13, until " + until})
 		w.create(w.source, w.sourceNS, u)
 		time.Sleep(time.Minute)
 		if w.targetOf("copy") == nil || w.message("copy") != "" {
@@ -345,7 +336,7 @@ func TestHeldReturnSurvivesRestart(t *testing.T) {
 			time.Sleep(time.Hour)
 			for i := range 3 {
 				name := fmt.Sprint("w", i)
-				if strings.Contains(w.message(name), notMadeAnew) && w.targetOf(name) == nil {
+				if strings.Contains(w.message(name), loss.Held) && w.targetOf(name) == nil {
 					out = append(out, name)
 				}
 			}
@@ -636,5 +627,30 @@ func TestReportedDriftSurvivesRestart(t *testing.T) {
 		w.until("an edit goes up with all of the object", func() bool {
 			return field(w.targetOf("w0"), "spec", "size") != nil && field(w.targetOf("w0"), "spec", "color") == "red" && w.message("w0") == ""
 		})
+	})
+}
+
+// Another claim of the name, made between two looks, has lost nothing: it waits for no pause of the one before.
+func TestLossIsOfOneIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.createMany(1)
+		for range 8 {
+			w.until("made", func() bool { return w.targetOf("w0") != nil })
+			w.settle()
+			w.delete(w.target, w.targetNS, "w0")
+			time.Sleep(time.Second)
+		}
+		w.until("the loss is told", func() bool { return strings.HasPrefix(w.message("w0"), string(ReasonVanished)) })
+		w.fakeSource.Lag(widgets, true)
+		w.merge(w.source, w.sourceNS, "w0", `{"metadata":{"finalizers":null}}`)
+		w.delete(w.source, w.sourceNS, "w0")
+		w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+		w.fakeSource.Lag(widgets, false)
+		time.Sleep(5 * time.Second)
+		if w.targetOf("w0") == nil || w.message("w0") != "" {
+			t.Errorf("there is a target: %t; message %q", w.targetOf("w0") != nil, w.message("w0"))
+		}
 	})
 }

@@ -5,12 +5,11 @@ package sync
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
@@ -181,42 +180,16 @@ func (s state) asked(said fates.Word) string {
 	return fmt.Sprintf("the target cluster %s this object: %s", said, s.answer)
 }
 
-// notMadeAnew stands before why the breaker holds the return of a target that has vanished.
-const notMadeAnew = "it is not made anew, since "
-
 // comesBack says when a target that has vanished is made anew.
 func (s state) comesBack() string {
 	switch {
 	case s.held != "":
-		return notMadeAnew + s.held + heldAdvice(s.words())
+		return loss.Held + s.held + heldAdvice(s.words())
 	case s.answer != "":
-		return notReturned + s.answer
+		return loss.Refused + s.answer
 	default:
-		return madeAnew + s.returnTime
+		return loss.Returns + s.returnTime
 	}
-}
-
-// notReturned stands before why a target that has vanished could not be made anew after the pause.
-const notReturned = "it cannot be made anew, since "
-
-// madeAnew stands before when a target that has vanished comes back.
-const madeAnew = "it is made anew, empty, after a pause that doubles each time"
-
-// returnTimeText says which loss in a row a pause is for, and the full second by which it has ended.
-func returnTimeText(losses int, at time.Time) string {
-	return fmt.Sprintf(": loss %d, until %s", losses, at.Add(time.Second-1).UTC().Format(time.RFC3339))
-}
-
-// readReturnTime reads a message with returnTimeText; 0 losses if it is none.
-func readReturnTime(message string) (losses int, at time.Time) {
-	_, said, _ := strings.Cut(message, madeAnew+": loss ")
-	number, until, _ := strings.Cut(said, ", until ")
-	n, err := strconv.Atoi(number)
-	at, err2 := time.Parse(time.RFC3339, until)
-	if err != nil || err2 != nil {
-		return 0, time.Time{}
-	}
-	return n, at
 }
 
 // maxMessage keeps what other clusters say from filling our objects, and our memory.

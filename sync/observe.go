@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
@@ -200,7 +201,7 @@ func (o *observer) observeSource(p *pair, r *record) {
 	p.from.uid = p.source.GetUID()
 	p.keeper = o.names.Incarnation(p.from.uid)
 	if r.drift.source != p.from.uid {
-		r.drift = drift{source: p.from.uid} // another source has lost nothing yet
+		r.drift, r.losses = drift{source: p.from.uid}, loss.History{} // another source has lost nothing yet
 	}
 	s := &p.state.source
 	s.exists = true
@@ -550,17 +551,16 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 			r.drift.contest.Wrote(p.wish) // it was done, whatever the answer said
 		}
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now, or not asked any more
-		r.loss = nil
+		r.losses.End()
 	}
 	if p.state.target.content == contentSourceOlderNoted {
 		o.refused.Drop(p.key, refusal.Spec) // nothing is asked until the source is edited
 	}
 	if p.target != nil && p.state.target.freshness == live {
-		r.loss = nil // it is there, and not in an old cache only
+		r.losses.End() // it is there, and not in an old cache only
 	}
-	if l := r.loss; l != nil && !deleting {
-		p.refused, p.answer, p.due, p.wait = ReasonVanished, l.why, l.due(p), time.Until(l.next)
-		p.returnTime = returnTimeText(r.drift.losses, l.next)
+	if l := &r.losses; l.Lost() && !deleting {
+		p.refused, p.answer, p.due, p.wait, p.returnTime = ReasonVanished, l.Why(), l.Due(p.targets), l.Wait(), l.Until()
 		if !p.due {
 			return
 		}
@@ -766,8 +766,9 @@ func (p *pair) vanished(d *drift) bool {
 // target's cluster takes new ones: a platform that takes a kind away, or the same object again and
 // again, would otherwise be given empty databases for ever.
 func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bool) error {
-	if r.loss == nil {
-		r.lose(p)
+	l := &r.losses
+	if !l.Lost() {
+		l.Begin(p.source, p.state.source.message, p.targets)
 	}
 	if !looks {
 		return nil
@@ -776,31 +777,11 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	if p.offered = why == ""; err != nil || p.offered {
 		return err
 	}
-	if r.loss == nil || !time.Now().Before(r.loss.next) {
-		r.lose(p)
+	if l.Over() {
+		l.Begin(p.source, p.state.source.message, p.targets)
 	}
-	r.loss.listed, r.loss.why = p.targets, clip(why)
+	l.Refuse(clip(why), p.targets)
 	return nil
-}
-
-// lose begins the pause, or goes on with that of before a start, which is over if the return was asked
-// for and refused. Each in a row is twice as long.
-func (r *record) lose(p *pair) {
-	_, why, asked := strings.Cut(p.state.source.message, notReturned)
-	switch {
-	case asked && r.loss == nil && r.drift.losses == 0:
-		r.loss = &loss{listed: p.targets, why: why}
-		return
-	case p.source == nil || !r.drift.recall(p.source, p.state.source.message):
-		r.drift.lost()
-	}
-	r.loss = &loss{listed: p.targets, next: r.drift.next}
-}
-
-// due reports whether the pause is over: a change of the source does not end it, and a list does
-// where the kind was not on offer before it.
-func (l *loss) due(p *pair) bool {
-	return l.why != "" && l.listed != p.targets || !time.Now().Before(l.next)
 }
 
 // offer asks whether the target's cluster takes new objects, and answers why not.

@@ -18,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
@@ -297,7 +298,7 @@ func (p *pair) released() bool {
 func (p *pair) heldBefore() string {
 	why, _ := strings.CutSuffix(p.state.source.message, heldAdvice(p.words()))
 	if p.returns() {
-		_, why, _ = strings.Cut(why, notMadeAnew)
+		_, why, _ = strings.Cut(why, loss.Held)
 		return why
 	}
 	why, held := strings.CutPrefix(why, string(ReasonHeld)+": ")

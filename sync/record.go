@@ -10,13 +10,13 @@ import (
 	"time"
 	"unique"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
@@ -53,7 +53,7 @@ type record struct {
 	answers      answers
 	proofs       proofs
 	othersFields *heldFields // nil if all fields are ours to apply
-	loss         *loss       // nil unless the target has vanished
+	losses       loss.History
 	drift        drift
 	status       sourceStatus
 	blind        time.Time // since when the target cannot be looked at; zero if it can
@@ -126,49 +126,10 @@ type drift struct {
 	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
 	contest  contest.Contest
-	losses   int       // in a row
-	next     time.Time // before which what vanished does not come back
 }
 
 // notApplied stands for the generation in step of a source of which none was applied yet.
 const notApplied = -1
-
-// lost notes that the target has vanished. Each time in a row it comes back later.
-func (d *drift) lost() {
-	if time.Since(d.next) > 2*losePause {
-		d.losses = 0
-	}
-	d.losses = min(d.losses+1, mostLosses)
-	d.next = time.Now().Add(pauseOf(d.losses))
-}
-
-// mostLosses are counted: the pause is the longest by then.
-const mostLosses = 13
-
-// pauseOf is that after so many losses in a row, at least one.
-func pauseOf(losses int) time.Duration { return min(time.Second<<(losses-1), losePause) }
-
-// recall goes on with what the message says of the target that has vanished, as after a start. It says
-// nothing if this process knows of a loss, or if the pause began before the source was created: it
-// was copied with the source's manifest then.
-func (d *drift) recall(source metav1.Object, message string) bool {
-	losses, at := readReturnTime(message)
-	if losses = min(losses, mostLosses); d.losses > 0 || losses <= 0 || at.Add(-pauseOf(losses)).Before(source.GetCreationTimestamp().Time) {
-		return false
-	}
-	d.losses, d.next = losses, at
-	if latest := time.Now().Add(losePause); at.After(latest) {
-		d.next = latest
-	}
-	return true
-}
-
-// A loss is the pause after which a target that has vanished is made anew.
-type loss struct {
-	listed int    // as of which list of targets it had vanished
-	why    string // it is not made anew after the pause either; empty if it is
-	next   time.Time
-}
 
 // A sourceStatus is what was written for the users of the source.
 type sourceStatus struct {

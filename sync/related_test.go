@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
@@ -250,7 +251,7 @@ func TestCopyOfFormerCluster(t *testing.T) {
 		b.claim(widgets, "Widget", "a")
 		b.names(widgets, "a", `"creds"`)
 		exchange()
-		if got := b.message("a"); !strings.Contains(got, notMadeAnew) || b.targetOf("a") != nil {
+		if got := b.message("a"); !strings.Contains(got, loss.Held) || b.targetOf("a") != nil {
 			t.Errorf("in another cluster the claim says %q", got)
 		}
 		b.merge(b.source, b.sourceNS, "a", `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)

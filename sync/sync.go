@@ -18,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
@@ -129,7 +130,7 @@ func heldBefore(sources *view.View, n *names.Names) (held []cache.ObjectName) {
 			continue
 		}
 		said, deleting := o.GetAnnotations()[n.Message], o.GetDeletionTimestamp() != nil
-		if deleting && strings.HasPrefix(said, string(ReasonHeld)+": ") || !deleting && strings.Contains(said, notMadeAnew) {
+		if deleting && strings.HasPrefix(said, string(ReasonHeld)+": ") || !deleting && strings.Contains(said, loss.Held) {
 			held = append(held, key)
 		}
 	}

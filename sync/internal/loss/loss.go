@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loss paces the return of a target that has vanished. What is made anew is empty, so that
+// each return in a row comes later: after a second at first, after an hour at most. The message on the
+// source tells of the pause, and a start goes on with what that says.
+package loss
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Longest is the pause after many losses in a row.
+const Longest = time.Hour
+
+// What stands in a message of a target that has vanished.
+const (
+	Returns = "it is made anew, empty, after a pause that doubles each time" // before History.Until
+	Held    = "it is not made anew, since "                                  // before why the breaker holds its return
+	Refused = "it cannot be made anew, since "                               // before why it could not return after the pause
+)
+
+// A History is what is remembered of the losses of one source. The zero History knows of none.
+type History struct {
+	lost   bool // now
+	count  int  // in a row
+	next   time.Time
+	listed int    // as of which list of targets the target had vanished
+	why    string // it does not return after the pause either; empty if it does
+}
+
+// Lost reports whether the target has vanished and is not seen again yet.
+func (h *History) Lost() bool { return h.lost }
+
+// Begin begins the pause of a target that had vanished as of a list of targets, or goes on with that of
+// before a start, which is over if the return was asked for and refused.
+func (h *History) Begin(source metav1.Object, message string, listed int) {
+	_, why, refused := strings.Cut(message, Refused)
+	switch first := h.count == 0; {
+	case first && !h.lost && refused:
+	case first && h.recall(source, message):
+	default:
+		h.begin()
+		why = ""
+	}
+	h.lost, h.listed, h.why = true, listed, why
+}
+
+// begin counts one more, and each time the pause is longer.
+func (h *History) begin() {
+	if time.Since(h.next) > 2*Longest {
+		h.count = 0
+	}
+	h.count = min(h.count+1, most)
+	h.next = time.Now().Add(pause(h.count))
+}
+
+// most losses are counted: the pause is the longest by then.
+const most = 13
+
+// pause is that after so many losses in a row, at least one.
+func pause(losses int) time.Duration { return min(time.Second<<(losses-1), Longest) }
+
+// recall goes on with what a message says. It says nothing if the pause began before the source was
+// created: it was copied with the source's manifest then.
+func (h *History) recall(source metav1.Object, message string) bool {
+	count, next := read(message)
+	if count = min(count, most); count <= 0 || next.Add(-pause(count)).Before(source.GetCreationTimestamp().Time) {
+		return false
+	}
+	h.count, h.next = count, next
+	if latest := time.Now().Add(Longest); next.After(latest) {
+		h.next = latest
+	}
+	return true
+}
+
+// Refuse notes why the target could not return, as of a list of targets.
+func (h *History) Refuse(why string, listed int) { h.why, h.listed = why, listed }
+
+// Why says why the target could not return after the pause; empty if nothing says so.
+func (h *History) Why() string { return h.why }
+
+// End notes that the target is there again.
+func (h *History) End() { h.lost, h.why = false, "" }
+
+// Over reports whether the pause is. A change of the source does not end it.
+func (h *History) Over() bool { return !time.Now().Before(h.next) }
+
+// Due reports whether the target may return: after the pause, or with a new list if it could not before.
+func (h *History) Due(listed int) bool { return h.Over() || h.why != "" && h.listed != listed }
+
+// Wait is what is left of the pause.
+func (h *History) Wait() time.Duration { return time.Until(h.next) }
+
+// Until says which loss in a row the pause is for, and the full second by which it has ended.
+func (h *History) Until() string {
+	return fmt.Sprintf(": loss %d, until %s", h.count, h.next.Add(time.Second-1).UTC().Format(time.RFC3339))
+}
+
+// read reads a message with Until; 0 losses if it is none.
+func read(message string) (losses int, next time.Time) {
+	_, said, _ := strings.Cut(message, Returns+": loss ")
+	number, until, _ := strings.Cut(said, ", until ")
+	n, err := strconv.Atoi(number)
+	at, err2 := time.Parse(time.RFC3339, until)
+	if err != nil || err2 != nil {
+		return 0, time.Time{}
+	}
+	return n, at
+}
