@@ -51,8 +51,11 @@ func (m *model) orders(target cache.ObjectName, source, made string) {
 	book.orders[target] = next
 }
 
-// counts checks that a target which is made anew is not one too many.
+// counts checks that a target which is made anew is not one too many. One that was refused counted then.
 func (m *model) counts(book *ledger, target cache.ObjectName, source, made string) {
+	if o := m.now[sideSource][m.sim.source(target)]; o != nil && strings.Contains(annotation(o, klutchsync.MessageAnnotation), klutchsync.RefusedReturn) {
+		return
+	}
 	if book.freed[source] {
 		delete(book.freed, source) // the next one counts
 		return
@@ -79,7 +82,7 @@ func (m *model) remembers(k *konnector) {
 		if l := m.life(source); l.copied != "" && l.copied == annotation(source, klutchsync.MessageAnnotation) {
 			continue // it speaks of another one's
 		}
-		if holds(source) && (said == string(klutchsync.ReasonVanished) || served) {
+		if holds(source) && (said == string(klutchsync.ReasonVanished) || served && !strings.Contains(annotation(source, klutchsync.MessageAnnotation), " this object: ")) {
 			k.orders[op{name: name}.target()] = order{of: string(source.GetUID())}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/loss"
@@ -289,38 +290,190 @@ func TestLossOfACopiedClaim(t *testing.T) {
 		w := newFake(t)
 		defer w.run(Options{})()
 		time.Sleep(time.Hour)
-		u := w.widget("copy", `{"size":"small"}`, ``)
 		until := time.Now().Add(50 * time.Minute).UTC().Format(time.RFC3339)
-		u.SetAnnotations(map[string]string{klutchNames.Message: string(ReasonVanished) + ": a has vanished; " + loss.Returns + ": loss 13, until " + until})
-		w.create(w.source, w.sourceNS, u)
+		message := func(of, rest string) string {
+			return string(ReasonVanished) + ": " + display(widgets, cache.NewObjectName(w.targetNS, of)) + hasVanished + ", with what it held; " + rest
+		}
+		for name, copied := range map[string]struct{ size, message string }{
+			"again":   {"small", message("again", loss.Returns+": loss 13, until "+until)},
+			"copy":    {"small", message("other", loss.Returns+": loss 13, until "+until)},
+			"refused": {"huge", message("other", loss.Refused+"the target cluster refuses this object")},
+		} {
+			u := w.widget(name, `{"size":"`+copied.size+`"}`, ``)
+			u.SetAnnotations(map[string]string{klutchNames.Message: copied.message})
+			w.create(w.source, w.sourceNS, u)
+		}
 		time.Sleep(time.Minute)
-		if w.targetOf("copy") == nil || w.message("copy") != "" {
-			t.Errorf("after a minute there is no target, or a message: %q", w.message("copy"))
+		for _, name := range []string{"again", "copy"} {
+			if w.targetOf(name) == nil || w.message(name) != "" {
+				t.Errorf("%s: after a minute there is no target, or a message: %q", name, w.message(name))
+			}
+		}
+		if m := w.message("refused"); !strings.HasPrefix(m, string(ReasonRefused)) {
+			t.Errorf("message %q", m)
 		}
 	})
 }
 
 // Targets that vanished and are refused when they come back count as one loss each, however
-// often they are asked again.
+// often they are asked again, over starts too.
 func TestRefusedReturnsCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
+		var quota atomic.Bool
+		w.quota(w.fakeTarget, &quota)
 		s, stop := w.sync(Options{DeletionLimit: 3})
-		defer stop()
-		w.createMany(2)
-		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if r.Resource == widgets && r.Verb == "apply" {
-				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+		defer func() { stop() }()
+		w.createMany(5)
+		w.settle()
+		quota.Store(true)
+		for i := range 4 {
+			w.delete(w.target, w.targetNS, fmt.Sprint("w", i))
+			time.Sleep(2 * time.Hour)
+		}
+		for range 2 {
+			if st := s.Status(); st.Held != 0 || !strings.HasPrefix(w.message("w0"), string(ReasonVanished)) || !strings.HasSuffix(w.message("w0"), "exceeded quota") {
+				t.Errorf("%d held, message %q", st.Held, w.message("w0"))
 			}
-			return do()
-		})
-		w.delete(w.target, w.targetNS, "w0")
-		w.delete(w.target, w.targetNS, "w1")
-		time.Sleep(2 * time.Hour)
-		if st := s.Status(); st.Held != 0 || !strings.HasPrefix(w.message("w0"), string(ReasonVanished)) || !strings.HasSuffix(w.message("w0"), "exceeded quota") {
-			t.Errorf("%d held, message %q", st.Held, w.message("w0"))
+			stop()
+			s, stop = w.sync(Options{DeletionLimit: 3})
+			time.Sleep(time.Minute)
+		}
+		w.delete(w.source, w.sourceNS, "w4")
+		time.Sleep(time.Minute)
+		if m := w.message("w4"); m != "" {
+			t.Errorf("a deletion by hand: %q", m)
+		}
+		quota.Store(false)
+		time.Sleep(time.Hour)
+		if n := w.count(w.fakeTarget, w.targetNS); n != 4 || s.Status().Held != 0 {
+			t.Errorf("%d targets, %d held", n, s.Status().Held)
 		}
 	})
+}
+
+// quota has a cluster forbid all applies while on.
+func (w *world) quota(c *fakecluster.Cluster, on *atomic.Bool) {
+	c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Resource == widgets && r.Verb == "apply" && on.Load() {
+			return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+		}
+		return do()
+	})
+}
+
+// A claim that was bound anew has lost nothing, also where its target is refused, and after a start.
+func TestBoundAnewIsNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var quota atomic.Bool
+		w.quota(w.fakeTarget, &quota)
+		stop := w.run(Options{})
+		w.createMany(1)
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
+		w.settle()
+		stop()
+		w.delete(w.target, w.targetNS, "w0")
+		w.merge(w.source, w.sourceNS, "w0", `{"metadata":{"finalizers":null}}`)
+		quota.Store(true)
+		for range 2 {
+			stop = w.run(Options{})
+			time.Sleep(time.Hour)
+			if m := w.message("w0"); !strings.HasPrefix(m, string(ReasonForbidden)) {
+				t.Errorf("message %q", m)
+			}
+			stop()
+		}
+	})
+}
+
+// What the first Sync of a source has lost, the second has not, and the pauses are each one's own.
+func TestLossOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var quota atomic.Bool
+		w.quota(w.fakeTarget, &quota)
+		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		w.namespace(two.Client(), w.targetNS)
+		other := *w
+		var err error
+		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
+			t.Fatal(err)
+		}
+		defer w.run(Options{})()
+		w.createMany(1)
+		w.settle()
+		quota.Store(true)
+		w.delete(w.target, w.targetNS, "w0")
+		time.Sleep(time.Hour)
+		told := make(chan string, 100)
+		defer other.run(Options{Binding: "two", Finalizer: "example.org/two", DeletionLimit: -1, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			if r.Reason == ReasonVanished {
+				told <- r.Message
+			}
+		}}})()
+		time.Sleep(time.Hour)
+		if n := w.count(two, w.targetNS); n != 1 || len(told) > 0 {
+			t.Errorf("%d targets of the second Sync, %d losses told", n, len(told))
+		}
+		for range 6 { // which the message of the first one does not shorten
+			_ = two.Client().Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "w0", metav1.DeleteOptions{})
+			time.Sleep(time.Minute)
+		}
+		_ = two.Client().Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "w0", metav1.DeleteOptions{})
+		time.Sleep(30 * time.Second)
+		if n := w.count(two, w.targetNS); n != 0 {
+			t.Error("made anew 30 s after the seventh loss in a row")
+		}
+	})
+}
+
+// A loss that only the message tells of, after a start, stays known where another message takes its place.
+func TestLossBehindOtherMessages(t *testing.T) {
+	taken := func(w *world, down, _ *atomic.Bool) {
+		w.create(w.target, w.targetNS, w.widget("w0", `{"size":"theirs"}`, ``))
+		w.until("told", func() bool { return strings.HasPrefix(w.message("w0"), string(ReasonConflict)) })
+		w.delete(w.target, w.targetNS, "w0")
+	}
+	for name, behind := range map[string]func(w *world, down, withdrawn *atomic.Bool){"a name that is taken": taken, "a target that cannot be read": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var refused, down, withdrawn atomic.Bool
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == widgets && (down.Load() || r.Verb == "apply" && refused.Load()) {
+						return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("no rights"))
+					}
+					return do()
+				})
+				opts := Options{Offered: func(context.Context) (why string, err error) {
+					if withdrawn.Load() {
+						why = "it is not on offer"
+					}
+					return why, nil
+				}}
+				stop := w.run(opts)
+				w.createMany(1)
+				w.settle()
+				refused.Store(true)
+				w.delete(w.target, w.targetNS, "w0")
+				time.Sleep(time.Hour)
+				stop()
+				down.Store(behind == nil)
+				defer w.run(opts)()
+				if time.Sleep(time.Hour); behind != nil {
+					behind(w, &down, &withdrawn)
+				}
+				withdrawn.Store(true)
+				down.Store(false)
+				refused.Store(false)
+				time.Sleep(2 * time.Hour)
+				if m := w.message("w0"); w.targetOf("w0") != nil || !strings.HasSuffix(m, "it is not on offer") {
+					t.Errorf("made anew though it is not on offer: %t; message %q", w.targetOf("w0") != nil, m)
+				}
+			})
+		})
+	}
 }
 
 // What is held stays so after a restart, until people release it.

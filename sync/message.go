@@ -115,7 +115,7 @@ func explain(s state, why Reason) string {
 	case ReasonLost:
 		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().TargetRecord)
 	case ReasonVanished:
-		said = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
+		said = fmt.Sprintf("%s%s, with what it held; %s", s.target.name, hasVanished, s.comesBack())
 	case ReasonStale:
 		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. "+
 			"The next edit goes up, and with it all of this object; to send it as it stands, also what was edited since the restore, annotate it with %s=%s", s.target.name, s.words().Send, s.source.older)
@@ -174,11 +174,31 @@ func cannotBeRead(err error) string {
 
 // asked is the message that the target's API server does not do what it is asked.
 func (s state) asked(said fates.Word) string {
-	if s.source.deleting {
+	switch {
+	case s.source.deleting:
 		return fmt.Sprintf("this object is being deleted, and the target cluster %s a change of its target: %s", said, s.answer)
+	case s.target.exists():
+		return fmt.Sprintf("the target cluster %s this change of %s: %s", said, s.target.name, s.answer)
+	default:
+		return fmt.Sprintf(madeNone, said) + s.answer
 	}
-	return fmt.Sprintf("the target cluster %s this object: %s", said, s.answer)
 }
+
+// madeNone tells, for a start, that there was no target whose change was refused.
+const madeNone = "the target cluster %s this object: "
+
+// hasVanished follows the name of a target in its message.
+const hasVanished = " has vanished from the target cluster"
+
+// tellsLoss reports whether the message says that this very target has vanished: one of a copied manifest
+// speaks of another.
+func tellsLoss(s state) bool {
+	return strings.HasPrefix(s.source.message, string(ReasonVanished)+": "+s.target.name+hasVanished)
+}
+
+// RefusedReturn stands in the message of ReasonVanished before what the target's API server answered when
+// the target was to be made anew.
+const RefusedReturn = loss.Refused
 
 // comesBack says when a target that has vanished is made anew.
 func (s state) comesBack() string {
@@ -186,7 +206,7 @@ func (s state) comesBack() string {
 	case s.held != "":
 		return loss.Held + s.held + heldAdvice(s.words())
 	case s.answer != "":
-		return loss.Refused + s.answer
+		return s.answer
 	default:
 		return loss.Returns + s.returnTime
 	}

@@ -101,6 +101,10 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	if p.misnamed = contradiction(o.opts.Mapper, key, p.name); p.misnamed != "" {
 		return p, nil
 	}
+	p.state.target.name = display(o.resource, p.name)
+	if tellsLoss(p.state) {
+		r.losses.Hear()
+	}
 	switch {
 	case p.state.source.deleting:
 		r.answers.watchOver()
@@ -113,7 +117,6 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
 	if p.state.target.freshness == unknown {
-		p.state.target.name = display(o.resource, p.name)
 		if err == nil {
 			err = o.target.Err(p.name.Namespace)
 		}
@@ -128,7 +131,6 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	if looks || r.proofs.since == 0 {
 		r.proofs.since, r.proofs.confirmed = o.guard.Now(), false
 	}
-	p.state.target.name = display(o.resource, p.name)
 	if p.target != nil {
 		p.made, p.isMade = originIn(o.names.Source, p.target)
 	}
@@ -215,8 +217,9 @@ func (o *observer) observeSource(p *pair, r *record) {
 	if s.targetRecord = recorded(annotations[o.names.TargetRecord], p.from.uid); isAdopted(o.names, p.source) {
 		s.targetRecord = cmp.Or(s.targetRecord, recorded(annotations[o.names.Target], p.from.uid))
 	}
-	s.message = annotations[o.names.Message]
-	s.shared = o.firstOther(p.source)
+	if s.shared = o.firstOther(p.source); s.shared == "" { // else it speaks of the other Sync's target
+		s.message = annotations[o.names.Message]
+	}
 	p.related = o.problem(p.key)
 	if s.freshness == live {
 		r.proofs.source = p.from.uid
@@ -257,7 +260,7 @@ func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 	o.observeAdoption(p)
 	o.observeOrphan(ctx, p, r)
 	switch {
-	case p.vanished(&r.drift):
+	case p.vanished(r):
 		t.relation = relationVanished
 	case p.target == nil:
 		t.relation = relationAbsent
@@ -568,7 +571,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
 		p.refuse(f, f.Due(p.intent.hash, p.schemas[1]))
 		if p.returns() { // the loss is told with it, as after a start
-			p.refused, p.answer = ReasonVanished, p.asked(f.Kind.Word())
+			p.refused, p.answer = ReasonVanished, loss.Refused+p.asked(f.Kind.Word())
 		}
 	}
 	if p.target == nil && p.state.target.freshness != unknown {
@@ -752,13 +755,15 @@ func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
 }
 
 // vanished reports whether there is no target, and was one: since this Sync runs or, as the source
-// shows, before. What shows it is the message, the status that came from a target, and under
-// LostRecreate a record of the target from a time of LostReport, under which another row tells it.
-// A status shows nothing once the finalizer was taken off.
-func (p *pair) vanished(d *drift) bool {
-	says := func(why Reason) bool { return strings.HasPrefix(p.state.source.message, string(why)+": ") }
-	return p.target == nil && (d.target != "" || says(ReasonVanished) ||
-		p.source != nil && d.settled != notApplied && slim.Served(p.source) ||
+// shows, before. What shows it is a message, the status that came from a target, and under LostRecreate a
+// record of the target from a time of LostReport, under which another row tells it. A status shows nothing
+// once the finalizer was taken off, nor while the message says that the first target is refused.
+func (p *pair) vanished(r *record) bool {
+	refused := func(why Reason, said fates.Word) bool {
+		return strings.HasPrefix(p.state.source.message, string(why)+": "+fmt.Sprintf(madeNone, said))
+	}
+	return p.target == nil && (r.drift.target != "" || r.losses.Known() ||
+		p.source != nil && r.drift.settled != notApplied && slim.Served(p.source) && !refused(ReasonRefused, fates.Refuses) && !refused(ReasonForbidden, fates.DoesNotPermit) ||
 		p.policy.lost == LostRecreate && p.state.source.targetRecord != "")
 }
 
@@ -780,7 +785,7 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	if l.Over() {
 		l.Begin(p.source, p.state.source.message, p.targets)
 	}
-	l.Refuse(clip(why), p.targets)
+	l.Withhold(clip(why), p.targets)
 	return nil
 }
 

@@ -129,7 +129,12 @@ func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + b.Name
 		}
 		line := ofReason[klutchsync.Reason(o.Reason)]
-		if isOfNamespace(o) {
+		switch lost := strings.Contains(o.Message, klutchsync.RefusedReturn); {
+		case lost && isOfNamespace(o):
+			line += " " + ofNamespace
+		case lost:
+			line += " " + ofRefusedReturn
+		case isOfNamespace(o):
 			line = ofNamespace
 		}
 		if line != "" && !slices.Contains(said, line) {
@@ -164,13 +169,16 @@ func filled(line, binding string, o behind.Object) string {
 
 // isOfNamespace reports whether the platform's API server misses a right in a namespace.
 func isOfNamespace(o behind.Object) bool {
-	asked := klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden || strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
+	asked := klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden || strings.Contains(o.Message, klutchsync.RefusedReturn) || strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
 	return asked && strings.Contains(o.Message, `in the namespace "`)
 }
 
 // ofNamespace is what to do where the platform's API server misses a right in a namespace: it does
 // not tell a namespace that is gone from one without rights.
 const ofNamespace = "The namespace that the message names, or the rights in it, may be gone on the platform: show the message to its operators."
+
+// ofRefusedReturn is what to do beside it where the platform does not take a lost object again.
+const ofRefusedReturn = "It is made anew by itself once what the message names is mended: change the object, or show the message to the platform's operators where a quota, a policy or a right is in the way."
 
 // ofReason is what to do about an object that is not in step for a reason.
 var ofReason = map[klutchsync.Reason]string{

@@ -190,3 +190,19 @@ func TestRepairOfTheNameless(t *testing.T) {
 		}
 	}
 }
+
+// What was lost and is not taken again is told to be gone, and what keeps it from being made anew.
+func TestAdviceOnARefusedReturn(t *testing.T) {
+	b := &v1alpha1.APIServiceBinding{}
+	lost := string(klutchsync.ReasonVanished) + ": things.example.com svc/a has vanished from the target cluster, with what it held; " + klutchsync.RefusedReturn + "the target cluster "
+	for says, want := range map[string]string{
+		`does not permit this object: things.example.com "a" is forbidden: exceeded quota`:           "where a quota, a policy or a right is in the way",
+		`refuses this object: spec.size: Unsupported value`:                                          "change the object",
+		`does not permit this object: cannot patch resource "things" in the namespace "tenant-team"`: "may be gone on the platform",
+	} {
+		got := ofObjects(b, []behind.Object{{Namespace: "team", Name: "a", Reason: string(klutchsync.ReasonVanished), Message: lost + says}})
+		if !strings.Contains(got, want) || !strings.Contains(got, "a backup") {
+			t.Errorf("%q says nothing of %q, or of a backup", got, want)
+		}
+	}
+}

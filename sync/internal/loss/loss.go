@@ -19,14 +19,17 @@ const Longest = time.Hour
 
 // What stands in a message of a target that has vanished.
 const (
-	Returns = "it is made anew, empty, after a pause that doubles each time" // before History.Until
-	Held    = "it is not made anew, since "                                  // before why the breaker holds its return
-	Refused = "it cannot be made anew, since "                               // before why it could not return after the pause
+	Returns  = "it is made anew, empty, after a pause that doubles each time" // before History.Until
+	Held     = "it is not made anew, since "                                  // before why the breaker holds its return
+	Withheld = "it cannot be made anew, since "                               // before why it is not asked for after the pause
+	Refused  = "it cannot be made anew: "                                     // before what was answered when it was
 )
 
 // A History is what is remembered of the losses of one source. The zero History knows of none.
 type History struct {
+	known  bool // that there was one
 	lost   bool // now
+	again  bool // asked for, counted and refused before a start
 	count  int  // in a row
 	next   time.Time
 	listed int    // as of which list of targets the target had vanished
@@ -36,18 +39,28 @@ type History struct {
 // Lost reports whether the target has vanished and is not seen again yet.
 func (h *History) Lost() bool { return h.lost }
 
-// Begin begins the pause of a target that had vanished as of a list of targets, or goes on with that of
-// before a start, which is over if the return was asked for and refused.
+// Hear notes that a message tells of a loss, which another one may take the place of.
+func (h *History) Hear() { h.known = true }
+
+// Known reports whether there was a loss at all.
+func (h *History) Known() bool { return h.known }
+
+// Counted reports whether the return was asked for before a start, so that it is counted already.
+func (h *History) Counted() bool { return h.lost && h.again }
+
+// Begin begins the pause of a target that had vanished as of a list of targets, or goes on with what the
+// message says of that of before a start: it is over if the return was asked for and refused.
 func (h *History) Begin(source metav1.Object, message string, listed int) {
+	first := h.count == 0
 	_, why, refused := strings.Cut(message, Refused)
-	switch first := h.count == 0; {
-	case first && !h.lost && refused:
+	h.known, h.lost, h.again, h.listed, h.why = true, true, first && refused, listed, ""
+	switch {
+	case h.again:
+		h.count, h.why = 1, Refused+why
 	case first && h.recall(source, message):
 	default:
 		h.begin()
-		why = ""
 	}
-	h.lost, h.listed, h.why = true, listed, why
 }
 
 // begin counts one more, and each time the pause is longer.
@@ -79,10 +92,10 @@ func (h *History) recall(source metav1.Object, message string) bool {
 	return true
 }
 
-// Refuse notes why the target could not return, as of a list of targets.
-func (h *History) Refuse(why string, listed int) { h.why, h.listed = why, listed }
+// Withhold notes why the return is not asked for, as of a list of targets.
+func (h *History) Withhold(why string, listed int) { h.why, h.listed = Withheld+why, listed }
 
-// Why says why the target could not return after the pause; empty if nothing says so.
+// Why says why the target could not return after the pause, as a message does; empty if nothing says so.
 func (h *History) Why() string { return h.why }
 
 // End notes that the target is there again.

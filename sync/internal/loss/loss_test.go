@@ -49,17 +49,22 @@ func TestPausesInARow(t *testing.T) {
 	})
 }
 
-// What could not return is asked for again at once by a start, and else after a list.
+// A return that was refused is asked for again at once by a start, once, and one that is not on offer after a list.
 func TestRefusedReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h History
-		h.Begin(&metav1.ObjectMeta{}, "TargetVanished: x has vanished; "+Refused+"it is not on offer", 1)
-		if !h.Lost() || !h.Due(1) || h.Why() != "it is not on offer" {
-			t.Errorf("due %t, since %q", h.Due(1), h.Why())
+		const message = "TargetVanished: x has vanished; " + Refused + "the target cluster refuses it"
+		h.Begin(&metav1.ObjectMeta{}, message, 1)
+		if !h.Lost() || !h.Due(1) || !h.Counted() || h.Why() != Refused+"the target cluster refuses it" {
+			t.Errorf("due %t, counted %t, since %q", h.Due(1), h.Counted(), h.Why())
 		}
-		h.Begin(&metav1.ObjectMeta{}, "", 1)
-		if h.Refuse("no", 1); h.Due(1) || !h.Due(2) {
-			t.Errorf("due %t before and %t after a list", h.Due(1), h.Due(2))
+		h.End()
+		h.Begin(&metav1.ObjectMeta{}, message, 1) // which was not taken off
+		if h.Due(1) || h.Counted() || h.Wait() != time.Second {
+			t.Errorf("the next loss: due %t, counted %t, %v", h.Due(1), h.Counted(), h.Wait())
+		}
+		if h.Withhold("it is not on offer", 1); h.Due(1) || !h.Due(2) {
+			t.Errorf("not on offer: due %t before and %t after a list", h.Due(1), h.Due(2))
 		}
 	})
 }

@@ -74,7 +74,6 @@ func given(e fields.Entry, source *unstructured.Unstructured) bool {
 	return !e.Before(source) || e.Subresource == "status" && e.Fields.Present(source.Object)
 }
 
-// Served reports whether a source has a status that the Sync, or the legacy konnector before it,
 // Served reports whether a source has a status that the Sync gave it, also while its binding had another
 // name, or the legacy konnector before it: there was a target of it.
 func Served(source *unstructured.Unstructured) bool {
