@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -70,4 +71,24 @@ func TestSlowDeletionIsToldBesideAWrongClock(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A deletion that waits for its target is told as such within moments, also where a field of the target
+// was fought over: the pause of the contest is not that of the deletion.
+func TestSlowDeletionIsToldAfterAContest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.meddles(`{"spec":{"color":"blue"}}`, func(u *unstructured.Unstructured) bool { return field(u, "spec", "color") == "red" })
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		time.Sleep(time.Hour)
+		w.merge(w.target, w.targetNS, "a", `{"metadata":{"finalizers":["example.org/hold"]}}`)
+		w.delete(w.source, w.sourceNS, "a")
+		time.Sleep(30 * time.Second)
+		if got := w.message("a"); !strings.HasPrefix(got, string(ReasonTerminating)) {
+			t.Errorf("message %q", got)
+		}
+		w.merge(w.target, w.targetNS, "a", `{"metadata":{"finalizers":null}}`)
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	})
 }

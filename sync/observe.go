@@ -680,7 +680,7 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return 0
 	case blind(p.state):
 		return r.blindWait(p.refused)
-	case p.statusDelayed:
+	case p.statusDelayed && (p.state.target.termination == alive || p.statusWait < waitPause):
 		return max(p.statusWait, time.Millisecond)
 	case p.held != "" && !p.passing:
 		return heldPause
@@ -688,6 +688,8 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return max(p.wait, time.Millisecond)
 	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
 		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
+	case p.state.target.termination != alive: // that it lasts is told, whatever else waits
+		return waitPause
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
 	case p.paused:

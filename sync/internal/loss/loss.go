@@ -56,7 +56,7 @@ func (h *History) Begin(source metav1.Object, message string, listed int) {
 	h.known, h.lost, h.again, h.listed, h.why = true, true, first && refused, listed, ""
 	switch {
 	case h.again:
-		h.count, h.why = 1, Refused+why
+		h.count, h.next, h.why = 1, time.Now(), Refused+why
 	case first && h.recall(source, message):
 	default:
 		h.begin()

@@ -60,7 +60,7 @@ func TestRefusedReturn(t *testing.T) {
 		}
 		h.End()
 		h.Begin(&metav1.ObjectMeta{}, message, 1) // which was not taken off
-		if h.Due(1) || h.Counted() || h.Wait() != time.Second {
+		if h.Due(1) || h.Counted() || h.Wait() != 2*time.Second {
 			t.Errorf("the next loss: due %t, counted %t, %v", h.Due(1), h.Counted(), h.Wait())
 		}
 		if h.Withhold("it is not on offer", 1); h.Due(1) || !h.Due(2) {
