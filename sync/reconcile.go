@@ -245,7 +245,7 @@ func (c *reconciler) askBreaker(p *pair, r *record) string {
 	}
 	ask := breaker.Request{
 		Source: p.key, Going: instance(p), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
-		Deletes: takesAwayNow(p.state, r.proofs.confirmed) && !(p.returns() && r.losses.Counted()),
+		Deletes: takesAwayNow(p.state, r.proofs.confirmed) && (!p.returns() || !r.losses.Counted()),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
 		ask.Suspect = fence.DoubtCause
