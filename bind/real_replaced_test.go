@@ -6,6 +6,7 @@ package bind_test
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/test/cluster"
@@ -132,12 +136,36 @@ func (s *side) types(t *testing.T, command string) {
 	}
 }
 
-// removeTenant removes the tenant and one service namespace, with all that is in them.
+// removeTenant removes the tenant and one service namespace, with all that is in them, and waits until the
+// API server takes no token of the tenant any more: it remembers for ten seconds that it took one, and
+// another cluster never did.
 func (w *world) removeTenant(t *testing.T, service string) {
 	t.Helper()
 	for _, namespace := range []string{service, tenant} {
 		w.controlPlane.delete(t, namespacesGVR, "", namespace)
 		w.absent(t, namespacesGVR, "", namespace)
+	}
+	secrets, err := w.app.dyn.Resource(secretsGVR).Namespace(v1alpha1.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range secrets.Items {
+		held, _, _ := unstructured.NestedString(s.Object, "data", v1alpha1.KubeconfigKey)
+		data, err := base64.StdEncoding.DecodeString(held)
+		if err != nil || len(data) == 0 {
+			continue
+		}
+		config, err := clientcmd.RESTConfigFromKubeConfig(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := dynamic.NewForConfigOrDie(config)
+		eventually(t, func() error {
+			if _, err := client.Resource(clustersGVR).Namespace(tenant).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("the token of %s is taken: %w", s.GetName(), err)
+			}
+			return nil
+		})
 	}
 }
 
