@@ -544,7 +544,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 		if message != string(want) {
 			return fmt.Sprintf("says %q, not %s", message, want)
 		}
-		if said := annotation(source, klutchsync.MessageAnnotation); want == klutchsync.ReasonVanished && !secondWrites(source) && !strings.Contains(said, klutchsync.RefusedReturn) {
+		if said := annotation(source, klutchsync.MessageAnnotation); want == klutchsync.ReasonVanished && !secondWrites(source) && !strings.Contains(said, klutchsync.RefusedReturn+"the target cluster refuses ") {
 			return fmt.Sprintf("says %q, not that its target is refused", said)
 		}
 		if want != klutchsync.ReasonFields { // with all else it is in step
