@@ -82,7 +82,7 @@ func (m *model) remembers(k *konnector) {
 		if l := m.life(source); l.copied != "" && l.copied == annotation(source, klutchsync.MessageAnnotation) {
 			continue // it speaks of another one's
 		}
-		if holds(source) && (said == string(klutchsync.ReasonVanished) || served && !strings.Contains(annotation(source, klutchsync.MessageAnnotation), " this object: ")) {
+		if holds(source) && (said == string(klutchsync.ReasonVanished) || served && !strings.Contains(annotation(source, klutchsync.MessageAnnotation), " a target for this object: ")) {
 			k.orders[op{name: name}.target()] = order{of: string(source.GetUID())}
 		}
 	}

@@ -292,12 +292,12 @@ func TestLossOfACopiedClaim(t *testing.T) {
 		time.Sleep(time.Hour)
 		until := time.Now().Add(50 * time.Minute).UTC().Format(time.RFC3339)
 		message := func(of, rest string) string {
-			return string(ReasonVanished) + ": " + display(widgets, cache.NewObjectName(w.targetNS, of)) + hasVanished + ", with what it held; " + rest
+			return string(ReasonVanished) + ": " + display(widgets, cache.NewObjectName(w.targetNS, of)) + hasVanished + rest
 		}
 		for name, copied := range map[string]struct{ size, message string }{
 			"again":   {"small", message("again", loss.Returns+": loss 13, until "+until)},
 			"copy":    {"small", message("other", loss.Returns+": loss 13, until "+until)},
-			"refused": {"huge", message("other", loss.Refused+"the target cluster refuses this object")},
+			"refused": {"huge", message("other", loss.Refused+"the target cluster refuses a target for this object")},
 		} {
 			u := w.widget(name, `{"size":"`+copied.size+`"}`, ``)
 			u.SetAnnotations(map[string]string{klutchNames.Message: copied.message})
@@ -424,6 +424,138 @@ func TestLossOfAnother(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		if n := w.count(two, w.targetNS); n != 0 {
 			t.Error("made anew 30 s after the seventh loss in a row")
+		}
+	})
+}
+
+// Many losses are held, whatever words another cluster puts into a message before, and whatever a
+// message said that was no word of a first target that is refused.
+func TestLossesDespiteMessages(t *testing.T) {
+	const claims, limit = 15, 3
+	refuse := func(words string, verbs ...string) func(*world) {
+		return func(w *world) {
+			w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Resource == widgets && slices.Contains(verbs, r.Verb) {
+					return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New(words))
+				}
+				return do()
+			})
+			for i := range claims {
+				w.merge(w.source, w.sourceNS, fmt.Sprint("w", i), `{"spec":{"color":"red"}}`)
+			}
+		}
+	}
+	earlier := func(w *world) { // as konnectors said of a refused change before they told it from a first target
+		for i := range claims {
+			w.merge(w.source, w.sourceNS, fmt.Sprint("w", i), `{"metadata":{"annotations":{"`+MessageAnnotation+`":"TargetRefused: the target cluster refuses this object: no"}}}`)
+		}
+	}
+	for name, test := range map[string]struct {
+		before  func(*world)
+		running bool // as the message comes
+		goes    bool // on, as the targets are lost
+	}{
+		"a refusal with our words":               {refuse(loss.Refused+"no", "apply"), true, false},
+		"a refusal with our words, while we run": {refuse(loss.Refused+"no", "apply"), true, true},
+		"targets that could not be read":         {refuse("no rights", "apply", "get", "list", "watch"), false, false},
+		"a message of an earlier version":        {earlier, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				opts := Options{DeletionLimit: limit}
+				stop := w.run(opts)
+				defer func() { stop() }()
+				w.createMany(claims)
+				for i := range claims {
+					w.merge(w.target, w.targetNS, fmt.Sprint("w", i), `{"status":{"phase":"Ready"}}`, "status")
+				}
+				w.settle()
+				if !test.running {
+					stop()
+				}
+				test.before(w)
+				if name == "targets that could not be read" {
+					stop = w.run(opts)
+				}
+				time.Sleep(10 * time.Minute)
+				if !test.goes {
+					stop()
+				}
+				w.fakeTarget.Intercept(nil)
+				for i := range claims {
+					w.delete(w.target, w.targetNS, fmt.Sprint("w", i))
+				}
+				if !test.goes {
+					stop = w.run(opts)
+				}
+				time.Sleep(30 * time.Minute)
+				if n := w.count(w.fakeTarget, w.targetNS); n != limit {
+					t.Errorf("%d of %d lost targets were made anew", n, claims)
+				}
+			})
+		})
+	}
+}
+
+// Another cluster's words neither hold a return nor stretch its pause.
+func TestWordsOfAnotherClusterHoldNothing(t *testing.T) {
+	for _, words := range []string{loss.Held + "we say so", loss.Returns + ": loss 13, until 2999-01-01T00:00:00Z"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newFake(t)
+			var deny atomic.Bool
+			w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Resource == widgets && r.Verb == "apply" && deny.Load() {
+					return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New(words))
+				}
+				return do()
+			})
+			defer w.run(Options{})()
+			w.createMany(1)
+			w.settle()
+			deny.Store(true)
+			w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"red"}}`)
+			time.Sleep(time.Minute)
+			w.delete(w.target, w.targetNS, "w0")
+			deny.Store(false)
+			time.Sleep(2 * time.Minute)
+			if w.targetOf("w0") == nil {
+				t.Errorf("not made anew: %q", w.message("w0"))
+			}
+		})
+	}
+}
+
+// What the second Sync of a source holds of the deletions stays held over its restarts.
+func TestSecondHoldsOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		w.namespace(two.Client(), w.targetNS)
+		other := *w
+		var err error
+		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
+			t.Fatal(err)
+		}
+		defer w.run(Options{DeletionLimit: 3})()
+		w.createMany(15)
+		w.settle()
+		opts := Options{Binding: "two", Finalizer: "example.org/two", DeletionLimit: 3}
+		stop := other.run(opts)
+		defer func() { stop() }()
+		w.until("the second one's are made", func() bool { return w.count(two, w.targetNS) == 15 })
+		time.Sleep(time.Minute)
+		for i := range 15 {
+			w.delete(w.source, w.sourceNS, fmt.Sprint("w", i))
+		}
+		for range 4 {
+			time.Sleep(10 * time.Minute)
+			stop()
+			stop = other.run(opts)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := w.count(two, w.targetNS); n != 12 {
+			t.Errorf("%d of 12 are still held", n)
 		}
 	})
 }

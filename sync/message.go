@@ -115,7 +115,7 @@ func explain(s state, why Reason) string {
 	case ReasonLost:
 		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().TargetRecord)
 	case ReasonVanished:
-		said = fmt.Sprintf("%s%s, with what it held; %s", s.target.name, hasVanished, s.comesBack())
+		said = s.target.name + hasVanished + s.comesBack()
 	case ReasonStale:
 		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. "+
 			"The next edit goes up, and with it all of this object; to send it as it stands, also what was edited since the restore, annotate it with %s=%s", s.target.name, s.words().Send, s.source.older)
@@ -179,21 +179,38 @@ func (s state) asked(said fates.Word) string {
 		return fmt.Sprintf("this object is being deleted, and the target cluster %s a change of its target: %s", said, s.answer)
 	case s.target.exists():
 		return fmt.Sprintf("the target cluster %s this change of %s: %s", said, s.target.name, s.answer)
+	case blind(s):
+		return fmt.Sprintf("the target cluster %s this object: %s", said, s.answer)
 	default:
 		return fmt.Sprintf(madeNone, said) + s.answer
 	}
 }
 
-// madeNone tells, for a start, that there was no target whose change was refused.
-const madeNone = "the target cluster %s this object: "
+// madeNone tells, for a start, that there was no target yet whose change was refused.
+const madeNone = "the target cluster %s a target for this object: "
 
-// hasVanished follows the name of a target in its message.
-const hasVanished = " has vanished from the target cluster"
+// hasVanished follows the name of a target in its message, and what is said of its return follows that.
+const hasVanished = " has vanished from the target cluster, with what it held; "
 
-// tellsLoss reports whether the message says that this very target has vanished: one of a copied manifest
-// speaks of another.
-func tellsLoss(s state) bool {
-	return strings.HasPrefix(s.source.message, string(ReasonVanished)+": "+s.target.name+hasVanished)
+// readLoss reads the message of a target that has vanished: what stands before the words of another
+// cluster, which may say anything.
+func readLoss(message string) (target, said string) {
+	about, is := strings.CutPrefix(message, string(ReasonVanished)+": ")
+	target, said, _ = strings.Cut(about, hasVanished)
+	if !is {
+		return "", ""
+	}
+	return target, said
+}
+
+// saidOfLoss is what the message says of the return of this very target, as that of a copied manifest
+// does not; empty if it tells of no loss.
+func saidOfLoss(s state) string {
+	target, said := readLoss(s.source.message)
+	if target != s.target.name {
+		return ""
+	}
+	return said
 }
 
 // RefusedReturn stands in the message of ReasonVanished before what the target's API server answered when

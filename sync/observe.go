@@ -102,7 +102,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		return p, nil
 	}
 	p.state.target.name = display(o.resource, p.name)
-	if tellsLoss(p.state) {
+	if saidOfLoss(p.state) != "" {
 		r.losses.Hear()
 	}
 	switch {
@@ -680,7 +680,7 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return 0
 	case blind(p.state):
 		return r.blindWait(p.refused)
-	case p.statusDelayed && (p.state.target.termination == alive || p.statusWait < waitPause):
+	case p.statusDelayed && (p.state.target.termination != terminating || p.statusWait < waitPause):
 		return max(p.statusWait, time.Millisecond)
 	case p.held != "" && !p.passing:
 		return heldPause
@@ -688,7 +688,7 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return max(p.wait, time.Millisecond)
 	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
 		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
-	case p.state.target.termination != alive: // that it lasts is told, whatever else waits
+	case p.state.target.termination == terminating: // that it lasts is told, whatever else waits
 		return waitPause
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
@@ -773,9 +773,12 @@ func (p *pair) vanished(r *record) bool {
 // target's cluster takes new ones: a platform that takes a kind away, or the same object again and
 // again, would otherwise be given empty databases for ever.
 func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bool) error {
-	l := &r.losses
+	l, said := &r.losses, saidOfLoss(p.state)
+	if r.drift.target != "" {
+		said = "" // of a target before the one that was seen since
+	}
 	if !l.Lost() {
-		l.Begin(p.source, p.state.source.message, p.targets)
+		l.Begin(p.source, said, p.targets)
 	}
 	if !looks {
 		return nil
@@ -785,7 +788,7 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 		return err
 	}
 	if l.Over() {
-		l.Begin(p.source, p.state.source.message, p.targets)
+		l.Begin(p.source, said, p.targets)
 	}
 	l.Withhold(clip(why), p.targets)
 	return nil

@@ -296,15 +296,18 @@ func (p *pair) released() bool {
 // heldBefore is why the message on a source says that its deletion is held, or that its target
 // is not made anew; empty if it says something else.
 func (p *pair) heldBefore() string {
-	why, _ := strings.CutSuffix(p.state.source.message, heldAdvice(p.words()))
-	if p.returns() {
-		_, why, _ = strings.Cut(why, loss.Held)
-		return why
+	said, lead := "", string(ReasonHeld)+": " // by the first of two Syncs, too: it is the deletion of one source
+	switch {
+	case p.returns():
+		said, lead = saidOfLoss(p.state), loss.Held
+	case p.source != nil:
+		said = p.source.GetAnnotations()[p.words().Message]
 	}
-	why, held := strings.CutPrefix(why, string(ReasonHeld)+": ")
+	why, held := strings.CutPrefix(said, lead)
 	if !held {
 		return ""
 	}
+	why, _ = strings.CutSuffix(why, heldAdvice(p.words()))
 	return why
 }
 

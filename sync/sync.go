@@ -130,7 +130,8 @@ func heldBefore(sources *view.View, n *names.Names) (held []cache.ObjectName) {
 			continue
 		}
 		said, deleting := o.GetAnnotations()[n.Message], o.GetDeletionTimestamp() != nil
-		if deleting && strings.HasPrefix(said, string(ReasonHeld)+": ") || !deleting && strings.Contains(said, loss.Held) {
+		_, ofReturn := readLoss(said)
+		if deleting && strings.HasPrefix(said, string(ReasonHeld)+": ") || !deleting && strings.HasPrefix(ofReturn, loss.Held) {
 			held = append(held, key)
 		}
 	}

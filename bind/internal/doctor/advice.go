@@ -129,7 +129,7 @@ func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + b.Name
 		}
 		line := ofReason[klutchsync.Reason(o.Reason)]
-		switch lost := strings.Contains(o.Message, klutchsync.RefusedReturn); {
+		switch lost := isRefusedReturn(o); {
 		case lost && isOfNamespace(o):
 			line += " " + ofNamespace
 		case lost:
@@ -169,8 +169,13 @@ func filled(line, binding string, o behind.Object) string {
 
 // isOfNamespace reports whether the platform's API server misses a right in a namespace.
 func isOfNamespace(o behind.Object) bool {
-	asked := klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden || strings.Contains(o.Message, klutchsync.RefusedReturn) || strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
+	asked := klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden || isRefusedReturn(o) || strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
 	return asked && strings.Contains(o.Message, `in the namespace "`)
+}
+
+// isRefusedReturn reports whether an object is lost, and its platform does not take it again.
+func isRefusedReturn(o behind.Object) bool {
+	return klutchsync.Reason(o.Reason) == klutchsync.ReasonVanished && strings.Contains(o.Message, klutchsync.RefusedReturn)
 }
 
 // ofNamespace is what to do where the platform's API server misses a right in a namespace: it does

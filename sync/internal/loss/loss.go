@@ -48,16 +48,16 @@ func (h *History) Known() bool { return h.known }
 // Counted reports whether the return was asked for before a start, so that it is counted already.
 func (h *History) Counted() bool { return h.lost && h.again }
 
-// Begin begins the pause of a target that had vanished as of a list of targets, or goes on with what the
-// message says of that of before a start: it is over if the return was asked for and refused.
-func (h *History) Begin(source metav1.Object, message string, listed int) {
+// Begin begins the pause of a target that had vanished as of a list of targets, or goes on with what a
+// message said of it before a start: it is over if the return was asked for and refused.
+func (h *History) Begin(source metav1.Object, said string, listed int) {
 	first := h.count == 0
-	_, why, refused := strings.Cut(message, Refused)
+	why, refused := strings.CutPrefix(said, Refused)
 	h.known, h.lost, h.again, h.listed, h.why = true, true, first && refused, listed, ""
 	switch {
 	case h.again:
 		h.count, h.next, h.why = 1, time.Now(), Refused+why
-	case first && h.recall(source, message):
+	case first && h.recall(source, said):
 	default:
 		h.begin()
 	}
@@ -80,8 +80,8 @@ func pause(losses int) time.Duration { return min(time.Second<<(losses-1), Longe
 
 // recall goes on with what a message says. It says nothing if the pause began before the source was
 // created: it was copied with the source's manifest then.
-func (h *History) recall(source metav1.Object, message string) bool {
-	count, next := read(message)
+func (h *History) recall(source metav1.Object, said string) bool {
+	count, next := read(said)
 	if count = min(count, most); count <= 0 || next.Add(-pause(count)).Before(source.GetCreationTimestamp().Time) {
 		return false
 	}
@@ -115,9 +115,9 @@ func (h *History) Until() string {
 	return fmt.Sprintf(": loss %d, until %s", h.count, h.next.Add(time.Second-1).UTC().Format(time.RFC3339))
 }
 
-// read reads a message with Until; 0 losses if it is none.
-func read(message string) (losses int, next time.Time) {
-	_, said, _ := strings.Cut(message, Returns+": loss ")
+// read reads what a message said with Until; 0 losses if it is none.
+func read(said string) (losses int, next time.Time) {
+	said, _ = strings.CutPrefix(said, Returns+": loss ")
 	number, until, _ := strings.Cut(said, ", until ")
 	n, err := strconv.Atoi(number)
 	at, err2 := time.Parse(time.RFC3339, until)

@@ -53,7 +53,7 @@ func TestPausesInARow(t *testing.T) {
 func TestRefusedReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h History
-		const message = "TargetVanished: x has vanished; " + Refused + "the target cluster refuses it"
+		const message = Refused + "the target cluster refuses it"
 		h.Begin(&metav1.ObjectMeta{}, message, 1)
 		if !h.Lost() || !h.Due(1) || !h.Counted() || h.Why() != Refused+"the target cluster refuses it" {
 			t.Errorf("due %t, counted %t, since %q", h.Due(1), h.Counted(), h.Why())
