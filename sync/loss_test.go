@@ -387,19 +387,27 @@ func TestBoundAnewIsNoLoss(t *testing.T) {
 	})
 }
 
+// withTwoTargets is w with a second cluster of targets, and that cluster.
+func (w *world) withTwoTargets() (other *world, two *fakecluster.Cluster) {
+	w.Helper()
+	two = fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+	w.namespace(two.Client(), w.targetNS)
+	to, err := NewClusterForClients(two.Client(), two.Metadata())
+	if err != nil {
+		w.Fatal(err)
+	}
+	copied := *w
+	copied.to = to
+	return &copied, two
+}
+
 // What the first Sync of a source has lost, the second has not, and the pauses are each one's own.
 func TestLossOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
 		var quota atomic.Bool
 		w.quota(w.fakeTarget, &quota)
-		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
-		w.namespace(two.Client(), w.targetNS)
-		other := *w
-		var err error
-		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
-			t.Fatal(err)
-		}
+		other, two := w.withTwoTargets()
 		defer w.run(Options{})()
 		w.createMany(1)
 		w.settle()
@@ -530,13 +538,7 @@ func TestWordsOfAnotherClusterHoldNothing(t *testing.T) {
 func TestSecondHoldsOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
-		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
-		w.namespace(two.Client(), w.targetNS)
-		other := *w
-		var err error
-		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
-			t.Fatal(err)
-		}
+		other, two := w.withTwoTargets()
 		defer w.run(Options{DeletionLimit: 3})()
 		w.createMany(15)
 		w.settle()
@@ -699,13 +701,7 @@ func TestReportedLossIsMadeAnew(t *testing.T) {
 func TestLossesOfTwoSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
-		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
-		w.namespace(two.Client(), w.targetNS)
-		other := *w
-		var err error
-		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
-			t.Fatal(err)
-		}
+		other, two := w.withTwoTargets()
 		defer w.run(Options{Lost: LostReport})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		w.until("the first target exists", func() bool { return w.targetOf("a") != nil })

@@ -189,7 +189,7 @@ func (s state) asked(said fates.Word) string {
 // madeNone tells, for a start, that there was no target yet whose change was refused.
 const madeNone = "the target cluster %s a target for this object: "
 
-// hasVanished follows the name of a target in its message, and what is said of its return follows that.
+// hasVanished follows the name of a target in its message; the words on its return follow.
 const hasVanished = " has vanished from the target cluster, with what it held; "
 
 // readLoss reads the message of a target that has vanished: what stands before the words of another

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loss paces the return of a target that has vanished. What is made anew is empty, so that
+// Package loss paces the return of a target that has vanished. The new one is empty, so that
 // each return in a row comes later: after a second at first, after an hour at most. The message on the
 // source tells of the pause, and a start goes on with what that says.
 package loss
@@ -25,7 +25,7 @@ const (
 	Refused  = "it cannot be made anew: "                                     // before what was answered when it was
 )
 
-// A History is what is remembered of the losses of one source. The zero History knows of none.
+// A History remembers the losses of one source. The zero History knows of none.
 type History struct {
 	known  bool // that there was one
 	lost   bool // now
@@ -107,7 +107,7 @@ func (h *History) Over() bool { return !time.Now().Before(h.next) }
 // Due reports whether the target may return: after the pause, or with a new list if it could not before.
 func (h *History) Due(listed int) bool { return h.Over() || h.why != "" && h.listed != listed }
 
-// Wait is what is left of the pause.
+// Wait is the rest of the pause.
 func (h *History) Wait() time.Duration { return time.Until(h.next) }
 
 // Until says which loss in a row the pause is for, and the full second by which it has ended.

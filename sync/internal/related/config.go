@@ -103,7 +103,7 @@ type Engine interface { //nolint:interfacebloat // one user and one implementati
 	// Tell has a source say a problem, or not any more if text is empty.
 	Tell(source cache.ObjectName, id, text string)
 	// Hold says why the copy of an original that is gone has to stay; empty if it may go. It
-	// counts those that go and are not free, by the UID of the copy, so that too many at once wait.
+	// counts the copies that go and are not free, by the UID of the copy, so that too many at once wait.
 	// Blocks says the same and counts nothing, and Forget follows one that has its original again, or has gone.
 	Hold(ctx context.Context, original cache.ObjectName, uid types.UID, free bool) (why string, err error)
 	Blocks(original cache.ObjectName) (why string)
