@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -173,13 +174,32 @@ func heldMessage(breaking []crdcompat.Change, s *Service) string {
 	return "of the new schema App Clusters do not get what would break theirs (" + crdcompat.List(breaking) + "): take the change back, or " + advice
 }
 
-// instances are the objects of an export, of each service namespace of its tenant.
+// instances are the objects that a tenant has of an export: in each of its service namespaces, or
+// among all of a cluster-scoped API.
 func (e *Exports) instances(export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRDSpec) (all []crdcompat.Lister) {
 	gvr := schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[0].Name, Resource: spec.Names.Plural}
+	if tenant.IsPrefixed(export) {
+		return []crdcompat.Lister{prefixedInstances{e.Dyn.Resource(gvr), export.Namespace}}
+	}
 	for _, namespace := range e.Caches.ServiceNamespaces(export.Namespace) {
 		all = append(all, e.Dyn.Resource(gvr).Namespace(namespace))
 	}
 	return all
+}
+
+// prefixedInstances list a tenant's own objects of a cluster-scoped API.
+type prefixedInstances struct {
+	crdcompat.Lister
+
+	tenant string
+}
+
+func (p prefixedInstances) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list, err := p.Lister.List(ctx, opts)
+	if err == nil {
+		list.Items = slices.DeleteFunc(list.Items, func(u unstructured.Unstructured) bool { return !tenant.OwnsPrefixed(p.tenant, &u) })
+	}
+	return list, err
 }
 
 // holds tells whether breaking changes of a service wait for the operator.

@@ -216,6 +216,11 @@ func (r *Rights) takeClusterWide(ctx context.Context, ns *corev1.Namespace) erro
 // isTenant tells a tenant namespace from a service namespace.
 func isTenant(ns *corev1.Namespace) bool { return ns.Labels[v1alpha1.TenantLabel] == ns.Name }
 
+// OwnsPrefixed tells whether a cluster-scoped object is a tenant's: its annotation and its name say so.
+func OwnsPrefixed(tenant string, o metav1.Object) bool {
+	return o.GetAnnotations()[v1alpha1.ClusterNamespaceAnnotation] == tenant && strings.HasPrefix(o.GetName(), tenant+"-")
+}
+
 // prefixedObjects are the objects of a tenant among all of a cluster-scoped API.
 func prefixedObjects(ctx context.Context, c Clients, gvr schema.GroupVersionResource, tenant string) (own []metav1.PartialObjectMetadata, err error) {
 	for opts := (metav1.ListOptions{Limit: namespacesPage}); ; {
@@ -224,7 +229,7 @@ func prefixedObjects(ctx context.Context, c Clients, gvr schema.GroupVersionReso
 			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
 		}
 		for _, o := range list.Items {
-			if o.Annotations[v1alpha1.ClusterNamespaceAnnotation] == tenant && strings.HasPrefix(o.Name, tenant+"-") {
+			if OwnsPrefixed(tenant, &o) {
 				own = append(own, o)
 			}
 		}
