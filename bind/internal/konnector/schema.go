@@ -81,15 +81,7 @@ func (i *installation) installSchema(ctx context.Context) (bool, error) {
 // putSchema makes the CRD, or changes the one that is there.
 func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if i.live == nil {
-		made, err := i.pass.app.Calls.Resource(cluster.CRDs).Create(ctx, i.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-		if i.isTold(ctx, "", err) {
-			i.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
-		}
-		if err != nil {
-			return false, fmt.Errorf("create CRD %s: %w", i.wanted.GetName(), err)
-		}
-		logr.FromContextOrDiscard(ctx).Info("CRD created")
-		return i.established(made)
+		return i.createCRD(ctx)
 	}
 	published := i.wanted.DeepCopy() // as the provider has it
 	change, err := crd.ChangeHash(i.live, published)
@@ -100,38 +92,61 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	same, err := crd.SameSpec(i.live, i.wanted)
-	if err != nil {
-		return false, err
-	}
-	if !paced && (!same || i.unmarked()) {
-		next, err := i.update(ctx, i.live, i.wanted)
-		if err != nil && !i.isTold(ctx, change, err) {
+	if !paced {
+		if taken, err := i.changeCRD(ctx, change); err != nil {
 			return false, err
-		}
-		if !same || err != nil { // one that is refused counts too
-			i.pass.record.schemaChanged = time.Now()
-		}
-		if err != nil {
-			i.pass.record.schemaRefused.count(change, err)
-			i.pass.lookAgain(i.untilNextSchema(time.Now(), change))
+		} else if !taken {
 			return i.stay()
 		}
-		i.live, i.pass.record.schemaRefused = next, refusedSchema{}
 	}
 	ok, err := i.established(i.live)
-	if !ok || err != nil {
+	switch {
+	case !ok || err != nil:
 		return ok, err
-	}
-	if paced {
-		if i.pass.record.schemaRefused.change == change {
-			return i.stay()
-		}
+	case paced && i.pass.record.schemaRefused.change == change:
+		return i.stay()
+	case paced:
 		i.pass.verdict.set(v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
 			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval)))
 		return true, nil
 	}
 	return true, i.tellHeld(published, held)
+}
+
+// createCRD makes the CRD.
+func (i *installation) createCRD(ctx context.Context) (bool, error) {
+	made, err := i.pass.app.Calls.Resource(cluster.CRDs).Create(ctx, i.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if i.isTold(ctx, "", err) {
+		i.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("create CRD %s: %w", i.wanted.GetName(), err)
+	}
+	logr.FromContextOrDiscard(ctx).Info("CRD created")
+	return i.established(made)
+}
+
+// changeCRD makes the CRD that is there the wanted one. A change that the App Cluster's API server
+// does not take is an error until people are to be told; then the CRD stays, and taken is false.
+func (i *installation) changeCRD(ctx context.Context, change string) (taken bool, err error) {
+	same, err := crd.SameSpec(i.live, i.wanted)
+	if err != nil || same && !i.unmarked() {
+		return true, err
+	}
+	next, err := i.update(ctx, i.live, i.wanted)
+	if err != nil && !i.isTold(ctx, change, err) {
+		return false, err
+	}
+	if !same || err != nil { // one that is refused counts too
+		i.pass.record.schemaChanged = time.Now()
+	}
+	if err != nil {
+		i.pass.record.schemaRefused.count(change, err)
+		i.pass.lookAgain(i.untilNextSchema(time.Now(), change))
+		return false, nil
+	}
+	i.live, i.pass.record.schemaRefused = next, refusedSchema{}
+	return true, nil
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes
