@@ -62,7 +62,13 @@
 //   - binding: an APIServiceBinding; it makes one API usable in an App Cluster.
 //   - bound object, proxy claim: an object of a bound API in the App Cluster.
 //   - connection: one kubeconfig Secret and all that goes over it, for one or many
-//     bindings.
+//     bindings. Its session: the time in which that kubeconfig leads to one tenant namespace.
+//     In the handshake a session is a person who has signed in to answer one login.
+//   - verdict: the conditions that one pass found for a binding. Recipe: the parameters of a
+//     binding's Sync.
+//   - change of a schema: one difference between two snapshots of an API. Breaking change: one
+//     after which an App Cluster may have to act, since something is gone, less is valid or a
+//     rule is new.
 //   - permission claim: what a service asks to read or write in an App Cluster beside its
 //     own objects. It is accepted or rejected by a person, and refused by a claim policy.
 //   - related object: an object that a permission claim selects; copy: its image on the
@@ -75,6 +81,8 @@
 //
 //   - source, target: the side whose user decides what should exist, and the other one;
 //     also the two objects.
+//   - pair: one source, its target, and the state that they are in; or an original and its copy.
+//   - incarnation: one of the objects that bear a name one after another, by its UID.
 //   - instance: the object on the control plane that a claim asks for; in the engine, its
 //     target.
 //   - mapper: the rule from the name of a source to that of its target.
@@ -85,12 +93,17 @@
 //     a pass has up to eight.
 //   - freshness: how an object was read: unknown, cached or live. Evidence: what a step
 //     builds on: source or target live, source proven, clusters confirmed, kind offered.
-//   - relation: what a target is to a source: absent, ours, legacy, predecessor (of an
-//     earlier target cluster or incarnation), foreign, of another source.
+//   - relation: what a target is to a source: absent, vanished (absent, and it was there), ours,
+//     legacy wrote (ours, and a legacy konnector has written to it since), legacy (made from the
+//     source by a legacy konnector), predecessor (an earlier incarnation of the source owns
+//     fields of it), orphan, foreign, of another source, of another cluster. The predecessor of
+//     a copy is the original of its name in a target cluster that another one has replaced.
+//   - obstacle: what keeps an object from being in step, by its Reason. It passes if it may end
+//     by itself.
 //   - content: whether a target holds what its source intends: in sync, stale, drifted.
-//   - intent: what the target should say, made from the source. Wish: the hash of what an API
-//     server is asked for, such as an intent; a pause belongs to a wish, so that another one
-//     goes at once.
+//   - intent: what the target should say, made from the source. Wish: the hash of what is
+//     asked for: an intent, a status, or what people wrote on the source; a pause belongs to a
+//     wish, so that another one goes at once.
 //   - conflict, drift, loss: a foreign object has the target's name; a foreign writer
 //     changed a field of ours; a target is gone while its source lives.
 //   - to own: an object is ours by our annotations, a field by our field manager. To take
@@ -163,5 +176,5 @@
 //   - consent: a person's named agreement, to a claim, a schema change or an adoption.
 //   - audit record: the line that a grant, refusal or end of a right leaves.
 //   - held, refused: waiting for a person, to release a deletion or to consent to a schema
-//     change; answered no, with a message.
+//     change; answered no, with a message. To release: to let pass what a breaker holds.
 package sdk

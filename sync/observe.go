@@ -812,7 +812,7 @@ func (o *observer) firstOther(source *unstructured.Unstructured) string {
 }
 
 // isCopy reports whether a source was made from another one, by any Sync, as it may be where source
-// and target are one cluster: copies of copies would have no end. So it is with one that was released
+// and target are one cluster: copies of copies would have no end. So it is with one that was let go
 // under DeletionOrphan. One that has our finalizer is let go as any source.
 func (o *observer) isCopy(source *unstructured.Unstructured) bool {
 	if !o.oneCluster && o.guard.SourceUID != o.guard.TargetUID || renamesNothing(o.opts.Mapper) || slices.Contains(source.GetFinalizers(), o.opts.Finalizer) {

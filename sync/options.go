@@ -190,7 +190,7 @@ type DeletionPolicy string
 // Deletion policies.
 const (
 	DeletionDelete DeletionPolicy = "Delete" // delete it and wait until it has gone
-	DeletionOrphan DeletionPolicy = "Orphan" // release it and leave it
+	DeletionOrphan DeletionPolicy = "Orphan" // let it go: it stays
 )
 
 // An OrphanPolicy says what happens to a target whose source vanished without

@@ -96,9 +96,9 @@ func (s *Sync) once(ctx context.Context) error {
 	return err
 }
 
-// Release lets go the deletions that are held: see Options.DeletionLimit. It does
+// Release lets the deletions pass that are held: see Options.DeletionLimit. It does
 // not wait for them. Later deletions are counted anew. What was held before this Sync was made
-// stands in the messages on the sources, so that it is let go only once Status.Synced.
+// stands in the messages on the sources, so that it passes only once Status.Synced.
 func (s *Sync) Release() {
 	if s.breaker == nil {
 		return

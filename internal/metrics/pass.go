@@ -12,7 +12,8 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// actions are what passes do, from what says least to what says most.
+// actions are what passes do, from what says least to what says most. Release is that a pass
+// removed the finalizer or let the target go.
 var actions = [...]string{"none", "mark", "status", "release", "apply", "delete", "create"}
 
 // actionOf has the steps that write, of which a pass may do several.

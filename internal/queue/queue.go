@@ -91,7 +91,7 @@ const lookEvery = time.Second
 type Func = func(context.Context, cache.ObjectName) (again time.Duration, err error)
 
 // A Delay changes how long to wait until key is worked on again, after so many failures
-// in a row; 0 is a wish of the Func. Its calls do not overlap.
+// in a row; after none the Func has returned pause. Its calls do not overlap.
 type Delay func(pause time.Duration, key cache.ObjectName, failures int) time.Duration
 
 // A Pool is workers that queues share. Create it with NewPool.

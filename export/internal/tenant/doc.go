@@ -43,8 +43,9 @@
 // # Why tokens are bound to a Secret
 //
 // Tokens are signed and stay good until they expire. Bound to a Secret, the token anchor,
-// they die with it within seconds; a tenant may delete that one Secret, so it can revoke
+// they die with it: an API server remembers for ten seconds that a token was good, and P13
+// promises 20 s, with a margin. A tenant may delete that one Secret, so it can revoke
 // what was stolen from it without the platform team. A login that replaces the anchor
-// does not store the new token at once: API servers believe the old one for some seconds,
-// and its holder could read the next.
+// does not store the new token at once: the holder of the old one could read it. The tenant
+// reconcile makes the kept one after Pauses.Settle, 15 s.
 package tenant
