@@ -11,9 +11,10 @@
 //	                                                          keep it                   Cluster keep it
 //	less is valid, or something is gone   Narrowed, Removed   holds it                  holds it
 //
-// The backend holds nothing where the template says breakingChanges: Allow. What the konnector
-// holds waits for the consent of the App Cluster's owner. [Hold] puts back what was there in the
-// place of the change alone, and takes over all else.
+// The backend holds nothing where the template says breakingChanges: Allow, or says nothing and
+// Options.BreakingChanges of package export do. What the konnector holds waits for the consent of
+// the App Cluster's owner. [Hold] puts back what was there in the place of the change alone, and
+// takes over all else.
 package crdcompat
 
 import (

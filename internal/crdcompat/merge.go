@@ -21,15 +21,15 @@ import (
 )
 
 // Hold says what of after is to be taken over where before is in use: all that needs no
-// consent, and what is new about rules if all objects keep the rules of the result. Held is
-// what of after needs consent.
+// consent, and new rules if all objects keep the rules of the result. Held is what of after
+// waits for consent.
 func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, needsConsent func(Change) bool, objects ...Lister) (merged *v1alpha1.APIServiceExportCRDSpec, held []Change) {
 	merged = Merge(ctx, before, after, func(c Change) bool { return c.Effect != Ruled && needsConsent(c) })
 	rulesKept := len(DropKeptRules(ctx, Only(Compare(before, merged), needsConsent), merged, objects...)) == 0
 	switch {
-	case rulesKept && merged == after:
+	case rulesKept && merged == after: // no change but of rules needs consent
 		return after, nil
-	case merged == before || !rulesKept || !rulesFit(merged, after):
+	case merged == before || !rulesKept || !rulesFit(merged, after): // the new rules wait too; without them parts may fit that did not
 		merged = Merge(ctx, before, after, needsConsent)
 	}
 	return merged, Only(Compare(merged, after), needsConsent)
@@ -87,13 +87,13 @@ func trim(merged, after *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// maxRounds is how often Merge looks at what it has put back: that a field is kept that
-// no schema names hides that the schema of another one is gone.
+// maxRounds is how often Merge compares with before what it has put back, since one change can
+// hide another: where a schema begins to keep all fields, one that it no longer names is none.
 const maxRounds = 8
 
-// Merge returns after with what before has in each place of which a change breaks, and
-// before where that does not do: Compare finds no such change from before to the result,
-// so that it is a schema that the author of after could have published by itself.
+// Merge returns after, with before's part in each place where a change breaks. From before to
+// the result Compare finds no change that breaks: the author of after could have published the
+// result. Where the parts do not fit together, Merge returns before.
 func Merge(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) *v1alpha1.APIServiceExportCRDSpec {
 	merged, err := undo(before, after, breaks)
 	if err != nil {
@@ -102,7 +102,7 @@ func Merge(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec,
 	if merged == after {
 		return after
 	}
-	// What a second look takes over was held for a reason: two steps are no way around it.
+	// If a second merge took over more, two of them would be a way around consent.
 	if again, err := undo(merged, after, breaks); err != nil || !Same(again, merged) || !valid(ctx, merged) {
 		return before
 	}
@@ -116,7 +116,7 @@ func Same(a, b *v1alpha1.APIServiceExportCRDSpec) bool {
 	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }
 
-// undo returns after with what before has in each place of which a change breaks.
+// undo returns after, with before's part in each place where a change breaks.
 func undo(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) (*v1alpha1.APIServiceExportCRDSpec, error) {
 	beforeTree, err := decode(before)
 	if err != nil {
