@@ -21,7 +21,8 @@ import (
 // maxDrift is how far the clock of a konnector may be ahead of ours.
 const maxDrift = 10 * time.Second
 
-// heartbeats keep the ClusterBindings of tenants up to date.
+// heartbeats keep the ClusterBindings of tenants up to date, and have a tenant removed whose
+// ClusterBinding is deleted.
 type heartbeats struct {
 	Clients
 
@@ -32,7 +33,8 @@ type heartbeats struct {
 	removals *removals
 }
 
-// Reconcile says whether the konnector of a tenant is alive.
+// Reconcile says on a ClusterBinding whether the konnector is alive, how long the login is good and
+// whether the gate is open. Of one that is being deleted it removes the tenant.
 func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	binding, ok := Lookup(h.caches.ClusterBindings, key)
 	if !ok {

@@ -20,9 +20,10 @@ import (
 )
 
 // HandOut returns a kubeconfig of a tenant for a person or machine that has just proven its
-// identity, and ends all that are bound to a token anchor of more than a minute. API servers believe an
-// ended token for some seconds more, and its holder may read the kept Secret: so the new token
-// is not stored, and the one to be kept is made when those seconds are over.
+// identity. A token anchor that is older than Pauses.Rotation it replaces, which ends all tokens
+// bound to that. API servers believe an ended token for some seconds more, and its holder may read
+// the kept Secret: so HandOut does not store the new token there. The tenant reconcile makes the
+// one that is kept, after Pauses.Settle.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
 	n, err := c.next(ctx, namespace, c.rotateAnchor)
 	if n.kept != nil || err != nil {

@@ -313,8 +313,9 @@ func noteOn(ns *metav1.ObjectMeta, exports []string) (more bool) {
 	return true
 }
 
-// remove deletes a service namespace in which no object of an exported API
-// is left, and lets go of asked when it is gone.
+// remove ends the service namespace of asked, which is being deleted, and removes the finalizer
+// of asked once that namespace is gone or kept. Objects in it are deleted under the policy
+// Delete, keep the namespace under Orphan, and are waited for without a policy: see end.
 func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if !slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
 		return 0, nil
