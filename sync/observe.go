@@ -334,11 +334,11 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	}
 }
 
-// isOrphan reports whether the target was made from a source of this name that is not there. One
-// that says so and has no fields of a Sync, as an object has none that was made from a manifest, or
-// those of a source that went while it took the target over, is told if there is no source at all,
-// and never collected. One that others took our annotations off is
-// collected only if the watch has shown the end of the source that its field manager names.
+// isOrphan reports whether the target was made from a source of this name that is not there. It may
+// be collected if the field manager of that source owns fields of it. If that owns none, as where
+// the target was made from a manifest, or the source went while it took the target over, the orphan
+// is only told, and only while there is no source of the name. If others took our annotations off,
+// the field manager alone names the source, and the watch has to have shown the end of that.
 func (o *observer) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
 		return false
@@ -756,10 +756,10 @@ func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
 	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed && !p.state.source.deleting
 }
 
-// vanished reports whether there is no target, and was one: since this Sync runs or, as the source
-// shows, before. What shows it is a message, the status that came from a target, and under LostRecreate a
-// record of the target from a time of LostReport, under which another row tells it. A status shows nothing
-// once the finalizer was taken off, nor while the message says that the first target is refused.
+// vanished reports whether there is no target, and there was one: this Sync has seen it, or the source
+// shows it by a message on the loss; by a status, if our finalizer is on the source and the message does
+// not say that the first target is refused; or, under LostRecreate, by the record of a target that an
+// earlier Sync made under LostReport. Under LostReport itself obstacle reads the record.
 func (p *pair) vanished(r *record) bool {
 	refused := func(why Reason, said fates.Word) bool {
 		return strings.HasPrefix(p.state.source.message, string(why)+": "+fmt.Sprintf(madeNone, said))

@@ -38,7 +38,7 @@ func require(want step, s state) evidence {
 	// A message is not taken back a moment later.
 	case stepSetMessage:
 		return where(why == ReasonConflict || why == ReasonLost || why == ReasonVanished || why == ReasonDrifted, targetLive) | where(why == ReasonStale, sourceLive)
-	// What is left as it is may be something else by now than it seems in the cache.
+	// What is left as it is stays so until an event, which may never come, and the cache may be wrong.
 	case stepRest, stepWait, stepMark, stepStatus:
 		return s.requireToLeave(why)
 	// The finalizer comes before all that it is evidence of, and a look is how evidence is found.
@@ -47,13 +47,13 @@ func require(want step, s state) evidence {
 	}
 }
 
-// requireToLeave is the evidence without which nothing is done about an obstacle.
+// requireToLeave is the evidence without which an object is not left as it is.
 func (s state) requireToLeave(why Reason) evidence {
 	src, dst := s.source, s.target
 	switch {
 	case src.freshness == unknown || dst.freshness == unknown || !s.mapped:
 		return 0
-	// Whether an orphan is one is found out, whatever becomes of it.
+	// An orphan that stays is told, once live reads have proven that it is one.
 	case dst.relation == relationOrphan && dst.grace == graceElapsed && (!src.exists || why == ReasonConflict):
 		return sourceLive | targetLive | clustersConfirmed
 	// Fields of a legacy konnector are not cached, so that its targets seem foreign. An orphan

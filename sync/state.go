@@ -90,7 +90,7 @@ type targetState struct {
 	content     content // of a target that is ours
 	termination termination
 	grace       grace  // of an orphan
-	managed     bool   // some of its fields are ours; of an orphan, those of the source that it says
+	managed     bool   // the field manager of the source owns fields of it; of an orphan, that of the source that it was made from
 	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string

@@ -123,8 +123,9 @@ func (b *Breaker) count(now time.Time, objects func() int) {
 	}
 }
 
-// Blocks says why the finalizer must not come off source although its target has not
-// been deleted through Admit; empty if it may.
+// Blocks says why source is held; empty if it is not. It counts no deletion. While a cluster is
+// another one, it holds each source that was not admitted since: the target may be in the
+// cluster before, so that the finalizer must not come off.
 func (b *Breaker) Blocks(source cache.ObjectName) (why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
