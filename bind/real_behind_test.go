@@ -35,7 +35,7 @@ func newBehind(t *testing.T) (w *world, service string, stop func()) {
 	w = newWorld(t)
 	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
 	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)), object("v1", "Namespace", "", "team", nil))
-	stop = w.run(t, bind.Options{})
+	stop = w.run(t, bind.Options{NamespaceGrace: 2 * time.Second})
 	w.bind(t, widgets)
 	w.allow(t, widgets)
 	w.ready(t, widgets)

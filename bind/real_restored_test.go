@@ -50,6 +50,9 @@ func TestAppClusterIsRestored(t *testing.T) {
 	}
 	w.app.apply(t, widget("team", "edited", written("new")), widget("team", "younger", written("new")))
 	w.app.delete(t, widgetsGVR, "team", "deleted")
+	w.app.apply(t, object("v1", "Namespace", "", "later", nil), widget("later", "one", written("new")))
+	later := w.serveNamespace(t, "later", widgetRights)
+	w.travelled(t, later, "one")
 	eventually(t, func() error {
 		if there := w.controlPlane.parameter(t, service, "edited") + w.controlPlane.parameter(t, service, "younger") + w.controlPlane.parameter(t, service, "deleted"); there != "newnew" {
 			return fmt.Errorf("parameters are %q", there)
@@ -95,6 +98,13 @@ func TestAppClusterIsRestored(t *testing.T) {
 	if w.controlPlane.parameter(t, service, "younger") != "new" {
 		t.Error("the target of a claim that is younger than the backup has gone")
 	}
+	w.condition(t, widgets, v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceKept, "later (widgets.example.org one)")
+	asked := get[v1alpha1.APIServiceNamespace](t, w.controlPlane, requestedGVR, tenant, "later")
+	if text := w.controlPlane.parameter(t, later, "one"); asked.DeletionTimestamp != nil || text != "new" {
+		t.Errorf("of a namespace that is younger than the backup the target says %q, and its service namespace is given up: %v", text, asked.DeletionTimestamp)
+	}
+	w.app.apply(t, object("v1", "Namespace", "", "later", nil))
+	w.condition(t, widgets, v1alpha1.ConditionNamespacesReady, "")
 }
 
 // churn writes as much to the App Cluster as a backup is usually old, so that what comes

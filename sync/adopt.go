@@ -72,8 +72,11 @@ func (o *observer) observeAdoption(p *pair) {
 }
 
 // unclaimed reports whether the target's side made what has the target's name, and no
-// source is there.
+// source is there. It opens no namespace.
 func (o *observer) unclaimed(p *pair) bool {
-	return p.source == nil && p.state.source.freshness != unknown && p.mapped && p.target != nil &&
-		p.state.target.relation == relationForeign && !taken(o.names, p.target)
+	if p.source != nil || p.state.source.freshness == unknown || !p.mapped || p.target == nil {
+		return false
+	}
+	_, open := opened(o.opts.Mapper).Target(p.key)
+	return open && p.state.target.relation == relationForeign && !taken(o.names, p.target)
 }

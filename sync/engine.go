@@ -246,26 +246,33 @@ func (e *engine) scope(ctx context.Context, v *view.View) {
 		v.Add(ctx, metav1.NamespaceAll)
 		return
 	}
-	e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v) })
+	e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v, true) })
 }
 
-// relatedScope is scope for related objects.
+// relatedScope is scope for related objects, of which nothing is looked for where a namespace is only
+// recalled.
 func (e *engine) relatedScope(ctx context.Context, v *view.View) {
-	if table := e.opts.RelatedMapper; table != nil {
-		e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v) })
+	table, ok := e.opts.relatedMapper().(*Namespaces)
+	if e.opts.RelatedMapper == nil && (e.opts.TargetScope == ScopeAll || !ok) {
+		e.scope(ctx, v)
 		return
 	}
-	e.scope(ctx, v)
+	e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v, false) })
 }
 
-// mapped calls look with each source namespace that is mapped, now and from now on.
+// mapped calls look with each source namespace that is mapped, now and from now on, but for those
+// that are only recalled: the target's cluster says which these are, and opens none.
 func (e *engine) mapped(look func(namespace string)) (cancel func()) {
 	table, ok := e.opts.relatedMapper().(*Namespaces)
 	if !ok {
 		return func() {}
 	}
-	cancel = table.subscribe(look)
-	for _, namespace := range table.list(SourceSide) {
+	cancel = table.subscribe(func(namespace string) {
+		if !table.isRecalled(namespace) {
+			look(namespace)
+		}
+	})
+	for namespace := range table.mapped(false) {
 		look(namespace)
 	}
 	return cancel
@@ -291,11 +298,19 @@ func (e *engine) remapped(of ...string) {
 	e.remappedRelated()
 }
 
-// requeue queues the source objects of some namespaces, or of all if none is given.
+// requeue queues the objects of some namespaces of the source, or all if none is given: sources, and
+// targets whose sources have gone.
 func (e *engine) requeue(of ...string) {
-	for _, name := range e.source.Keys() {
-		if len(of) == 0 || slices.Contains(of, name.Namespace) {
-			e.queue.Add(name, queue.Resync)
+	isIn := func(key cache.ObjectName) bool { return len(of) == 0 || slices.Contains(of, key.Namespace) }
+	for _, name := range e.source.Within(isIn) {
+		e.queue.Add(name, queue.Resync)
+	}
+	for _, name := range e.target.Within(func(name cache.ObjectName) bool {
+		key, ok := e.opts.Mapper.Source(name)
+		return ok && isIn(key)
+	}) {
+		if key, ok := e.opts.Mapper.Source(name); ok {
+			e.queue.Add(key, queue.Resync)
 		}
 	}
 }
@@ -381,7 +396,7 @@ func (e *engine) newRelated(p *queue.Pool) []*relatedResource {
 }
 
 func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
-	r := &relatedResource{family: f, mapper: e.opts.relatedMapper()}
+	r := &relatedResource{family: f, mapper: opened(e.opts.relatedMapper())}
 	r.refused = refusal.NewLedger(&e.refusals, func(original cache.ObjectName) { r.queue.Add(original, queue.Resync) })
 	itself := func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true }
 	owner, other, referrers := e.sync.from, e.sync.to, e.source
@@ -439,7 +454,7 @@ func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, select
 func (e *engine) firstOrLast(namespace string, initial bool) {
 	all := []string{namespace}
 	if table := e.opts.RelatedMapper; table != nil {
-		all = table.list(SourceSide)
+		all = slices.Sorted(maps.Keys(table.mapped(false)))
 	}
 	for _, namespace := range all {
 		if e.access != nil {

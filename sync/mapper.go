@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -78,6 +77,7 @@ type Namespaces struct {
 	mu       sync.RWMutex
 	targets  map[string]string // by source namespace
 	sources  map[string]string // by target namespace
+	recalled map[string]bool   // source namespaces that are not open
 	watchers map[*func(source string)]struct{}
 }
 
@@ -91,23 +91,39 @@ func NewNamespaces(want func(sourceNamespace string)) *Namespaces {
 		want:     want,
 		targets:  map[string]string{},
 		sources:  map[string]string{},
+		recalled: map[string]bool{},
 		watchers: map[*func(string)]struct{}{},
 	}
 }
 
 // Set maps the namespace source to target. A target that another source
 // namespace has already stays with it, and Set reports false.
-func (n *Namespaces) Set(source, target string) bool {
+func (n *Namespaces) Set(source, target string) bool { return n.put(source, target, false) }
+
+// Recall has a Sync look at what is left in target of an earlier time: at targets whose sources have
+// gone since. It opens source to nothing. The first source that is met there asks for a target
+// namespace, as if there were none, and no target becomes a source ([Hooks].Unclaimed). A source
+// that is mapped by Set stays so. As Set it reports whether source has the target.
+func (n *Namespaces) Recall(source, target string) bool { return n.put(source, target, true) }
+
+func (n *Namespaces) put(source, target string, recalled bool) bool {
 	n.mu.Lock()
-	owner, taken := n.sources[target]
-	if taken {
+	before, known := n.targets[source]
+	if owner, taken := n.sources[target]; taken && owner != source {
 		n.mu.Unlock()
-		return owner == source
+		return false
 	}
-	if before, ok := n.targets[source]; ok {
+	if open := known && !n.recalled[source]; known && before == target && open == !recalled || open && recalled {
+		n.mu.Unlock()
+		return before == target
+	}
+	if known {
 		delete(n.sources, before)
 	}
 	n.targets[source], n.sources[target] = target, source
+	if delete(n.recalled, source); recalled {
+		n.recalled[source] = true
+	}
 	n.mu.Unlock()
 	n.notify(source)
 	return true
@@ -120,33 +136,37 @@ func (n *Namespaces) Delete(source string) {
 	target, known := n.targets[source]
 	delete(n.targets, source)
 	delete(n.sources, target)
+	delete(n.recalled, source)
 	n.mu.Unlock()
 	if known {
 		n.notify(source)
 	}
 }
 
-// Of returns the target namespace of the namespace source. Unlike Target it does not ask
-// for one if there is none.
+// Of returns the target namespace of the namespace source, if that is mapped by Set. Unlike Target it
+// does not ask for one if there is none.
 func (n *Namespaces) Of(source string) (target string, ok bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	target, ok = n.targets[source]
-	return target, ok
+	return target, ok && !n.recalled[source]
 }
 
 // Target implements Mapper.
 func (n *Namespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
-	target, ok := n.known(source)
+	target, ok := n.Of(source.Namespace)
 	if !ok {
 		n.want(source.Namespace)
+		return cache.ObjectName{}, false
 	}
-	return target, ok
+	return cache.NewObjectName(target, source.Name), true
 }
 
-// known is Target for callers that do not ask for a namespace.
+// known is Target for callers that do not ask for a namespace, and that have no source.
 func (n *Namespaces) known(source cache.ObjectName) (cache.ObjectName, bool) {
-	target, ok := n.Of(source.Namespace)
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	target, ok := n.targets[source.Namespace]
 	if !ok {
 		return cache.ObjectName{}, false
 	}
@@ -161,14 +181,21 @@ func (n *Namespaces) Source(target cache.ObjectName) (cache.ObjectName, bool) {
 	return cache.NewObjectName(source, target.Name), ok
 }
 
-// list returns the mapped namespaces of one side.
-func (n *Namespaces) list(side Side) []string {
+// isRecalled reports whether a namespace is mapped by Recall.
+func (n *Namespaces) isRecalled(source string) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	if side == SourceSide {
-		return slices.Collect(maps.Keys(n.targets))
-	}
-	return slices.Collect(maps.Keys(n.sources))
+	return n.recalled[source]
+}
+
+// mapped returns the target namespaces by source namespace, with those that are only recalled or
+// without them.
+func (n *Namespaces) mapped(recalled bool) map[string]string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	all := maps.Clone(n.targets)
+	maps.DeleteFunc(all, func(source, _ string) bool { return !recalled && n.recalled[source] })
+	return all
 }
 
 // subscribe calls changed with each source namespace whose entry changes.
@@ -196,6 +223,26 @@ func (n *Namespaces) notify(source string) {
 	}
 }
 
+// opened is m without the namespaces that are only recalled. It wants none.
+func opened(m Mapper) Mapper {
+	if table, ok := m.(*Namespaces); ok {
+		return openNamespaces{table}
+	}
+	return m
+}
+
+type openNamespaces struct{ *Namespaces }
+
+func (n openNamespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
+	target, ok := n.Of(source.Namespace)
+	return cache.NewObjectName(target, source.Name), ok
+}
+
+func (n openNamespaces) Source(target cache.ObjectName) (cache.ObjectName, bool) {
+	source, ok := n.Namespaces.Source(target)
+	return source, ok && !n.isRecalled(source.Namespace)
+}
+
 // targetName is where an object is on the target. Only a source is a reason to want a
 // namespace for it.
 func targetName(m Mapper, name cache.ObjectName, isSource bool) (cache.ObjectName, bool) {
@@ -205,13 +252,14 @@ func targetName(m Mapper, name cache.ObjectName, isSource bool) (cache.ObjectNam
 	return m.Target(name)
 }
 
-// watch watches in v just the namespaces of the target that n knows.
-func (n *Namespaces) watch(ctx context.Context, v *view.View) {
+// watch watches in v just the namespaces of the target that n knows, with those that are only
+// recalled or without them.
+func (n *Namespaces) watch(ctx context.Context, v *view.View, recalled bool) {
 	changed := make(chan struct{}, 1)
 	defer n.subscribe(func(string) { signal(changed) })()
 	for {
 		gone := v.Namespaces()
-		for _, namespace := range n.list(TargetSide) {
+		for _, namespace := range n.mapped(recalled) {
 			delete(gone, namespace)
 			v.Add(ctx, namespace)
 		}

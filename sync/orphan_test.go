@@ -248,6 +248,59 @@ func TestEndThatNoWatchShows(t *testing.T) {
 	}
 }
 
+// I20: what was left while no Sync ran, in a namespace without any source, is found where the namespace is
+// recalled, or mapped after its targets were listed. Recalling opens nothing: what the target's side made
+// becomes no source until a source of the namespace asks for it.
+func TestLeftInNamespaceWithoutSources(t *testing.T) {
+	for name, test := range map[string]struct {
+		scope Scope
+		begin func(w *world, table *Namespaces)
+		found bool
+	}{
+		"not mapped":                    {ScopeMapped, func(*world, *Namespaces) {}, false},
+		"recalled":                      {ScopeMapped, func(w *world, table *Namespaces) { table.Recall(w.sourceNS, w.targetNS) }, true},
+		"recalled, all are watched":     {ScopeAll, func(w *world, table *Namespaces) { table.Recall(w.sourceNS, w.targetNS) }, true},
+		"mapped later, all are watched": {ScopeAll, func(w *world, table *Namespaces) { w.settle(); table.Set(w.sourceNS, w.targetNS) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				_, stop := w.sync(Options{})
+				w.createMany(1)
+				w.settle()
+				stop()
+				w.vanish("w0")
+				w.create(w.target, w.targetNS, w.widget("made", `{}`, ``))
+				var told, unclaimed atomic.Int32
+				var table *Namespaces
+				table = NewNamespaces(func(source string) { table.Set(source, w.targetNS) })
+				defer w.run(Options{Mapper: table, TargetScope: test.scope, Adopt: true, Hooks: Hooks{
+					Reported: func(_ context.Context, r Report) {
+						if r.Reason == ReasonOrphaned {
+							told.Add(1)
+						}
+					},
+					Unclaimed: func(context.Context, cache.ObjectName, cache.ObjectName) { unclaimed.Add(1) },
+				}})()
+				test.begin(w, table)
+				_, open := table.Of(w.sourceNS)
+				time.Sleep(2 * orphanGrace)
+				if found := told.Load() > 0; found != test.found {
+					t.Errorf("an orphan is told: %t", found)
+				}
+				if offered := unclaimed.Load() > 0; offered != open {
+					t.Errorf("what the target's side made is offered: %t, and the namespace is open: %t", offered, open)
+				}
+				w.create(w.source, w.sourceNS, w.widget("w1", `{"size":"small"}`, ``))
+				w.settle()
+				if w.targetOf("w1") == nil || unclaimed.Load() == 0 {
+					t.Errorf("a source opens the namespace, its target: %v, what the target's side made was offered %d times", w.targetOf("w1"), unclaimed.Load())
+				}
+			})
+		})
+	}
+}
+
 // I20: a source whose finalizer someone takes off while its deletion waits has not been deleted as the
 // finalizer came: the watch shows its end with a deletionTimestamp. Its target stays, and is told
 // after the grace.

@@ -139,31 +139,43 @@ func FuzzP26Prefix(f *testing.F) {
 }
 
 // FuzzP26Namespaces: whatever is asked of a table in whatever order, no two namespaces
-// share a target, and each way leads back. Of each byte of ops one half is a source,
-// the other a target, or none for a deletion.
+// share a target, and each way leads back; what is only recalled leads nowhere for a source. Of each
+// byte of ops one half is a source; of the other the top bit recalls, and the rest are a target, or
+// none for a deletion.
 func FuzzP26Namespaces(f *testing.F) {
 	f.Add([]byte{0x11, 0x21})
 	f.Add([]byte{0x11, 0x21, 0x12, 0x10, 0x21, 0x11})
+	f.Add([]byte{0x19, 0x11, 0x19, 0x1a, 0x29})
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		table := NewNamespaces(nil)
+		table, open := NewNamespaces(nil), map[string]bool{}
 		name := func(n byte) string { return string('a' + rune(n)) }
 		for _, op := range ops {
-			if source, target := op>>4, op&15; target == 0 {
-				table.Delete(name(source))
-			} else {
-				table.Set(name(source), "svc-"+name(target))
+			source, target := name(op>>4), "svc-"+name(op&7)
+			switch recalls := op&8 != 0; {
+			case op&7 == 0:
+				table.Delete(source)
+				delete(open, source)
+			case recalls:
+				table.Recall(source, target)
+			default:
+				open[source] = table.Set(source, target) || open[source]
 			}
 		}
-		sources, targets := table.list(SourceSide), table.list(TargetSide)
-		if len(sources) != len(targets) {
-			t.Fatalf("sources %q, targets %q", sources, targets)
-		}
-		for _, source := range sources {
+		pairs, targets := table.mapped(true), map[string]bool{}
+		for source, target := range pairs {
+			targets[target] = true
 			from := cache.NewObjectName(source, "x")
 			to, ok := table.Target(from)
-			if back, known := table.Source(to); !ok || !known || back != from || !slices.Contains(targets, to.Namespace) {
-				t.Errorf("%s leads to %s (%t), and back to %s (%t)", from, to, ok, back, known)
+			known, _ := table.known(from)
+			if back, leads := table.Source(known); !leads || back != from || known.Namespace != target {
+				t.Errorf("%s leads to %s, and back to %s (%t)", from, known, back, leads)
 			}
+			if ok != open[source] || ok && to != known || ok == table.isRecalled(source) {
+				t.Errorf("%s leads a source to %s (%t), and is open: %t", from, to, ok, open[source])
+			}
+		}
+		if len(targets) != len(pairs) {
+			t.Errorf("shared: %v", pairs)
 		}
 	})
 }

@@ -69,6 +69,7 @@ const (
 	ReasonSchemaChangeWaits                    = "SchemaChangeWaits"
 	ReasonServiceNamespaceRefused              = "ServiceNamespaceRefused"
 	ReasonUninvitedNamespace                   = "UninvitedNamespace"
+	ReasonServiceNamespaceKept                 = "ServiceNamespaceKept"
 	ReasonAdoptionNotAgreed                    = "AdoptionNotAgreed"
 	ReasonAdoptionLimit                        = "AdoptionLimit"
 	ReasonAdoptionRefused                      = "AdoptionRefused"

@@ -101,7 +101,7 @@ func (s *session) controllers() error {
 	}
 	s.namespaces = servicenamespace.New(servicenamespace.Config{
 		Calls: s.Calls, Tenant: s.place.Namespace, Asked: namespaces.Informer(cache.Indexers{}), App: s.app.namespaces, Grace: s.opts.NamespaceGrace,
-		Touch: func() { s.touch(s.heartbeat.secret.name) }, Gone: s.app.namespaceGone, WhileOurs: s.heartbeat.whileOurs, Patience: patience, Recordable: s.records.next,
+		Touch: func() { s.touch(s.heartbeat.secret.name) }, Gone: s.app.namespaceGone, Holds: s.holds, WhileOurs: s.heartbeat.whileOurs, Patience: patience, Recordable: s.records.next,
 	})
 	if _, err := s.namespaces.Asked.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: s.namespaces.Freed}); err != nil {
 		return err

@@ -5,8 +5,10 @@
 //
 // A [Keeper] asks for a service namespace with an APIServiceNamespace as soon as a Sync meets
 // an object in a namespace, and tells the Syncs by [Keeper.Mapper] which one it got. It maps
-// no namespace that it has not asked for. [Keeper.Ready] names the namespaces that the provider
-// refuses, and service namespaces that the konnector did not request.
+// no namespace that it has not asked for. One that a konnector asked for earlier, and in which no
+// object was met since, is recalled: the Syncs look at what was left there, and open nothing.
+// [Keeper.Ready] names the namespaces that the provider refuses, service namespaces that the konnector
+// did not request, and those that it does not give up since they have objects.
 package servicenamespace
 
 import (
@@ -44,6 +46,9 @@ type Config struct {
 
 	// Gone asks the App Cluster's API server whether a namespace is gone.
 	Gone func(ctx context.Context, namespace string) (bool, error)
+	// Holds asks the control plane's API server for an object of an API of the tenant in a service
+	// namespace, and names it; empty if there is none.
+	Holds func(ctx context.Context, service string) (string, error)
 	// WhileOurs makes a function that works only while the tenant is this App Cluster's.
 	WhileOurs func(controller.Func) controller.Func
 	// Patience is how rarely that is asked for in the end which the control plane cannot take.
@@ -71,7 +76,11 @@ type Keeper struct {
 	withObjects map[string]types.UID
 	// refused are the namespaces that get no service namespace, with the reasons.
 	refused map[string]string
-	told    time.Time // when the bindings last heard of these
+	// kept are the namespaces that are gone and whose service namespaces have objects, with one of each.
+	kept map[string]string
+	// recalled are the namespaces that are mapped for what was left there.
+	recalled map[string]struct{}
+	told     time.Time // when the bindings last heard of these
 }
 
 // wideNamespace is the namespace whose service namespace has the objects of cluster-scoped
@@ -81,7 +90,7 @@ const wideNamespace = v1alpha1.Namespace
 
 // New does no I/O.
 func New(c Config) *Keeper {
-	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}}
+	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, kept: map[string]string{}, recalled: map[string]struct{}{}, withObjects: map[string]types.UID{}}
 	n.Mapper = klutchsync.NewNamespaces(n.want)
 	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
 	n.Queue = controller.New("namespaces", c.WhileOurs(n.reconcile), controller.Options{Workers: 16, Patience: c.Patience})
@@ -118,7 +127,7 @@ func (n *Keeper) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 		if key.Name == wideNamespace {
 			n.Wide.Delete("")
 		}
-		n.goneFor(key.Name, false)
+		n.forget(key.Name)
 		return n.askFor(ctx, key.Name)
 	}
 	if !n.hasObjects(key.Name) {
@@ -129,12 +138,32 @@ func (n *Keeper) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	return n.giveUp(ctx, asked)
 }
 
-// unmapped leaves a namespace alone in which no object was met.
+// unmapped leaves a namespace alone in which no object was met, but for a look at what was left there
+// by a konnector that asked for it.
 func (n *Keeper) unmapped(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	if requestedHere(asked) {
+	if requestedHere(asked) && n.recall(asked) {
 		return n.giveUp(ctx, asked)
 	}
 	return n.noteUnrequested(ctx, asked.Name), nil
+}
+
+// mostRecalled bounds what a provider can have watched: it may forge who made an APIServiceNamespace.
+const mostRecalled = 1000
+
+// recall has the Syncs look at what was left in a service namespace. It reports whether there is room
+// for one more.
+func (n *Keeper) recall(asked *v1alpha1.APIServiceNamespace) bool {
+	n.mu.Lock()
+	_, known := n.recalled[asked.Name]
+	room := known || len(n.recalled) < mostRecalled
+	if room {
+		n.recalled[asked.Name] = struct{}{}
+	}
+	n.mu.Unlock()
+	if room && asked.Status.Namespace != "" {
+		n.Mapper.Recall(asked.Name, asked.Status.Namespace)
+	}
+	return room
 }
 
 // noteUnrequested remembers a namespace, and returns when to look at it again.
@@ -186,6 +215,7 @@ func (n *Keeper) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.wants, asked.Name)
+	delete(n.recalled, asked.Name)
 	n.withObjects[asked.Name] = asked.UID
 	return ""
 }
@@ -245,8 +275,14 @@ func (n *Keeper) tellBindings() (again time.Duration) {
 // Ready says which namespaces get no service namespace, and which the
 // provider has one for that this App Cluster did not ask for.
 func (n *Keeper) Ready() v1alpha1.Condition {
-	refused, unrequested := n.refusals(), n.unrequested.names()
+	refused, kept := n.reasons()
+	unrequested := n.unrequested.names()
 	reason, said := "", []string{}
+	if len(kept) > 0 {
+		reason = v1alpha1.ReasonServiceNamespaceKept
+		said = append(said, "Namespaces are gone here whose service namespaces still have objects, and keep these: "+cluster.Some(kept)+
+			". Make the namespace and the claims again, or ask the provider to delete what nothing needs.")
+	}
 	if len(unrequested) > 0 {
 		reason = v1alpha1.ReasonUninvitedNamespace
 		said = append(said, "The provider has service namespaces that this cluster did not ask for and has no objects in: "+cluster.Some(unrequested)+
@@ -263,11 +299,12 @@ func (n *Keeper) Ready() v1alpha1.Condition {
 	return v1alpha1.False(v1alpha1.ConditionNamespacesReady, v1alpha1.SeverityWarning, reason, strings.Join(said, " "))
 }
 
-// refusals are the namespaces that are refused, each with its reason.
-func (n *Keeper) refusals() []string {
+// reasons are the namespaces that are refused, each with its reason, and those that are kept, each with
+// an object.
+func (n *Keeper) reasons() (refused, kept []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return cluster.Reasons(n.refused)
+	return cluster.Reasons(n.refused), cluster.Reasons(n.kept)
 }
 
 // askEvery is the time after which a service namespace is asked for again.
@@ -350,13 +387,14 @@ func (n *Keeper) InApp(namespace string) bool {
 	return ok && err == nil
 }
 
-// giveUp deletes the APIServiceNamespace of a namespace that is gone. Our backend then deletes
-// the service namespace once no object of an exported API is left in it; another make of backend
-// may delete all of it. So the App Cluster's API server has to say twice, a grace period apart,
-// that the namespace is gone; the cache is not believed.
+// giveUp deletes the APIServiceNamespace of a namespace that is gone, and of which nothing is left: the
+// App Cluster may have been restored from a time before it. Klutch's backend then deletes the service
+// namespace with all that is in it. So the App Cluster's API server has to say twice, a grace period apart,
+// that the namespace is gone, and the control plane's that no object of the tenant is in it; caches are
+// not believed.
 func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if n.InApp(asked.Name) || asked.DeletionTimestamp != nil {
-		n.goneFor(asked.Name, false)
+		n.forget(asked.Name)
 		return 0, nil
 	}
 	gone, err := n.Gone(ctx, asked.Name)
@@ -370,6 +408,15 @@ func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 	if left := n.Grace - since; left > 0 {
 		return left, nil
 	}
+	if service := asked.Status.Namespace; service != "" {
+		object, err := n.Holds(ctx, service)
+		if err != nil {
+			return 0, err
+		}
+		if n.keep(asked.Name, object); object != "" {
+			return n.Patience, nil
+		}
+	}
 	uid := asked.UID
 	err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Delete(ctx, asked.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -378,6 +425,27 @@ func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 	}
 	logr.FromContextOrDiscard(ctx).Info("namespace is gone, service namespace given up")
 	return 0, nil
+}
+
+// keep notes an object that keeps the service namespace of a namespace that is gone, or that there is
+// none, and tells the bindings if that is new.
+func (n *Keeper) keep(namespace, object string) {
+	object = cluster.Clip(object)
+	n.mu.Lock()
+	isNew := n.kept[namespace] != object
+	if delete(n.kept, namespace); object != "" {
+		n.kept[namespace] = object
+	}
+	n.mu.Unlock()
+	if isNew {
+		n.Queue.Add(tellKey)
+	}
+}
+
+// forget forgets that a namespace was gone, and what kept its service namespace.
+func (n *Keeper) forget(namespace string) {
+	n.goneFor(namespace, false)
+	n.keep(namespace, "")
 }
 
 // goneFor notes whether the namespace is gone, and returns for how long it has been.

@@ -4,6 +4,7 @@ package servicenamespace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -168,5 +169,86 @@ func TestP25NamespacesReady(t *testing.T) {
 	clear(n.refused)
 	if c = n.Ready(); c.Reason != v1alpha1.ReasonUninvitedNamespace || c.Severity != v1alpha1.SeverityWarning || !strings.Contains(c.Message, "and 497 more") {
 		t.Errorf("message for %s: %s", c.Reason, c.Message)
+	}
+}
+
+// A namespace that the App Cluster does not have, since it was restored, say, keeps its service namespace
+// for as long as this has an object, or nobody may look. What was left there is looked at, and nothing is
+// opened, until an object is met.
+func TestLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newAskingWorld(t)
+		w.happens(objectMet)
+		w.happens(namespaceSeen)
+		w.looks(1)
+		n := New(w.Config) // a konnector that starts beside what another one has asked for
+		defer n.Queue.ShutDown()
+		gone, held, failed := false, "widgets.example.org one", error(nil)
+		n.Gone = func(context.Context, string) (bool, error) { return gone, nil }
+		n.Holds = func(_ context.Context, service string) (string, error) {
+			if service != "service" {
+				t.Errorf("looks into %q", service)
+			}
+			return held, failed
+		}
+		n.Patience = 10 * time.Minute
+		w.happens(readySeen)
+		look := func() (time.Duration, error) { return n.reconcile(t.Context(), cache.NewObjectName("", "team")) }
+		isLeft := func() bool {
+			_, err := w.Calls.Resource(cluster.APIServiceNamespaces).Namespace("tenant").Get(t.Context(), "team", metav1.GetOptions{})
+			return err == nil
+		}
+		if _, err := look(); err != nil {
+			t.Fatal(err)
+		}
+		if _, open := n.Mapper.Of("team"); open {
+			t.Error("a namespace without objects is open")
+		}
+		if back, looked := n.Mapper.Source(cache.NewObjectName("service", "one")); !looked || back.Namespace != "team" {
+			t.Errorf("what was left leads to %s, %t", back, looked)
+		}
+		gone = true
+		if err := w.App.GetStore().Delete(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "team"}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			again, err := look()
+			if err != nil || again == 0 {
+				t.Fatal(again, err)
+			}
+			time.Sleep(again)
+		}
+		if c := n.Ready(); !isLeft() || c.Reason != v1alpha1.ReasonServiceNamespaceKept || !strings.Contains(c.Message, "team (widgets.example.org one)") {
+			t.Errorf("left: %t, %+v", isLeft(), c)
+		}
+		failed = errors.New("refused")
+		if _, err := look(); err == nil || !isLeft() {
+			t.Errorf("left: %t, where nobody may look: %v", isLeft(), err)
+		}
+		held, failed = "", nil
+		if _, err := look(); err != nil || isLeft() {
+			t.Errorf("left: %t, although nothing is there: %v", isLeft(), err)
+		}
+		if c := n.Ready(); c.Status != metav1.ConditionTrue {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// P30: a provider that forges who asked for namespaces has no more than so many of them looked at.
+func TestP30ForgedNamespaces(t *testing.T) {
+	w := newAskingWorld(t)
+	w.Gone = func(context.Context, string) (bool, error) { return false, nil }
+	for i := range mostRecalled + 10 {
+		asked := &v1alpha1.APIServiceNamespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("space-", i), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1alpha1.FieldManager}}}}
+		asked.Status.Namespace = "service-" + asked.Name
+		if _, err := w.unmapped(t.Context(), asked); err != nil {
+			t.Fatal(err)
+		}
+		_, open := w.Mapper.Of(asked.Name)
+		_, looked := w.Mapper.Source(cache.NewObjectName(asked.Status.Namespace, "one"))
+		if open || looked != (i < mostRecalled) {
+			t.Errorf("%s is open: %t, is looked at: %t", asked.Name, open, looked)
+		}
 	}
 }
