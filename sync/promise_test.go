@@ -4,7 +4,6 @@ package sync
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"

@@ -140,11 +140,12 @@ func TestRealReplay(t *testing.T) {
 // of real API servers, each of which a konnector sees as a cluster of its own.
 type rerun struct {
 	*sim
-	stage *stage
-	ns    string
-	began time.Time
-	crews []*crew
-	wg    gosync.WaitGroup // of what happens beside the plan
+	stage      *stage
+	ns         string
+	began      time.Time
+	crews      []*crew
+	namespaces *klutchsync.Namespaces
+	wg         gosync.WaitGroup // of what happens beside the plan
 
 	mu       gosync.Mutex // guards the sim and all below
 	passed   chan struct{}
@@ -174,10 +175,10 @@ func (g *stage) play(t *testing.T, p simPlan) {
 
 func (g *stage) newReplay(t *testing.T, p simPlan) *rerun {
 	t.Helper()
-	s := &sim{plan: p, ctx: t.Context(), rng: rand.New(rand.NewPCG(p.seed, 3)), users: g.users, origins: map[string]string{}, namespaces: klutchsync.NewNamespaces(nil)}
+	s := &sim{plan: p, ctx: t.Context(), rng: rand.New(rand.NewPCG(p.seed, 3)), users: g.users, origins: map[string]string{}}
 	s.model = &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, sight: newSight(), heldAt: map[string]int{}}
 	r := &rerun{
-		sim: s, stage: g, ns: "r" + strconv.FormatUint(p.seed, 10), began: time.Now(), wrote: time.Now(), passed: make(chan struct{}, 1000),
+		sim: s, stage: g, namespaces: klutchsync.NewNamespaces(nil), ns: "r" + strconv.FormatUint(p.seed, 10), began: time.Now(), wrote: time.Now(), passed: make(chan struct{}, 1000),
 		made: map[types.UID]map[string]bool{}, given: map[types.UID]map[types.UID]bool{}, latest: map[string]int64{},
 	}
 	for side := range s.model.now {
@@ -186,7 +187,7 @@ func (g *stage) newReplay(t *testing.T, p simPlan) *rerun {
 		close(r.lags[side])
 		g.makeNamespace(t, side, s.at(side, r.ns))
 	}
-	s.namespaces.Set(r.ns, s.at(sideTarget, r.ns))
+	r.namespaces.Set(r.ns, s.at(sideTarget, r.ns))
 	for i, o := range p.ops {
 		p.ops[i].name = cache.NewObjectName(r.ns, o.name.Namespace+o.name.Name)
 	}

@@ -52,7 +52,7 @@ type sim struct {
 	ctx        context.Context //nolint:containedctx // that of the history
 	clusters   [2]*fakecluster.Cluster
 	users      [2]dynamic.Interface
-	namespaces *klutchsync.Namespaces
+	spaces     *simSpaces
 	second     *klutchsync.Namespaces // those of a second Sync; nil for none
 	former     types.UID              // of the source cluster that was lost; empty if none was
 	konnectors []*konnector
@@ -182,7 +182,7 @@ func simResource(mutate bool) fakecluster.Resource {
 }
 
 func newSim(ctx context.Context, p simPlan) *sim {
-	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, namespaces: klutchsync.NewNamespaces(nil)}
+	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, spaces: newSimSpaces()}
 	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", s.resource(sideSource)), fakecluster.Named("dst", s.resource(sideTarget))}
 	s.model = newModel(s)
 	for side, c := range s.clusters {
@@ -198,7 +198,7 @@ func newSim(ctx context.Context, p simPlan) *sim {
 		})
 	}
 	for _, ns := range []string{"a", "b"} {
-		s.namespaces.Set(ns, "svc-"+ns)
+		s.spaces.serve(ns)
 	}
 	for i := range p.konnectors {
 		k := &konnector{id: i}
@@ -288,7 +288,7 @@ func (s *sim) start(k *konnector) {
 		}
 	}
 	options := s.plan.Options
-	options.Mapper, options.FormerSource, options.Offered = s.namespaces, s.former, s.offered
+	options.Mapper, options.FormerSource, options.Offered = s.spaces.start(k), s.former, s.offered
 	options.Hooks.Reported = s.hears(k)
 	options.Hooks.Done = func(_ context.Context, r klutchsync.Result) {
 		s.mu.Lock()
@@ -845,7 +845,7 @@ func (s *sim) heal() {
 		}
 	}
 	for _, ns := range []string{"a", "b"} {
-		s.namespaces.Set(ns, "svc-"+ns)
+		s.spaces.serve(ns)
 	}
 	s.settled()
 	s.expireAll()

@@ -174,8 +174,8 @@ func perturbations() []generator {
 		{"source held", 2, func(s *sim, o op) { s.hold(sideSource, o.name) }},
 		{"finalizer removed by hand", 3, doForce},
 		{"namespace terminates", 2, doTerminate},
-		{"namespace unmapped", 2, func(s *sim, o op) { s.namespaces.Delete(o.name.Namespace) }},
-		{"namespace mapped", 2, func(s *sim, o op) { s.namespaces.Set(o.name.Namespace, "svc-"+o.name.Namespace) }},
+		{"namespace unmapped", 2, func(s *sim, o op) { s.spaces.end(o.name.Namespace) }},
+		{"namespace mapped", 2, func(s *sim, o op) { s.spaces.serve(o.name.Namespace) }},
 		{"CRD gone", 2, doWithdraw},
 		{"CRD back", 1, func(s *sim, _ op) { s.serveAgain("") }},
 		{"CRD back with another schema", 2, func(s *sim, o op) {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -157,28 +156,4 @@ func unlessGone(b *v1alpha1.APIServiceBinding, server string, c v1alpha1.Conditi
 		return gone
 	}
 	return c
-}
-
-// holds names an object of an exported API that is in a service namespace; empty if there is none. A
-// service namespace of cluster-scoped APIs is never given up, so that these are not looked for.
-func (s *session) holds(ctx context.Context, service string) (string, error) {
-	for _, name := range s.exports.informer.GetStore().ListKeys() {
-		_, name, _ := cache.SplitMetaNamespaceKey(name)
-		export, err := s.exports.get(name)
-		if err != nil {
-			return "", err
-		}
-		if export == nil || export.Spec.Scope != v1alpha1.NamespacedScope {
-			continue
-		}
-		list, err := s.Calls.Resource(crd.SyncVersion(&export.Spec, "")).Namespace(service).List(ctx, metav1.ListOptions{Limit: 1})
-		switch {
-		case fates.Is(err, fates.Unserved): // with its CRD the objects have gone
-		case err != nil:
-			return "", fmt.Errorf("look for %s in %s: %w", name, service, err)
-		case len(list.Items) > 0:
-			return name + " " + list.Items[0].GetName(), nil
-		}
-	}
-	return "", nil
 }
