@@ -31,6 +31,7 @@ import (
 	"github.com/klutch-go/sdk/internal/test/tempdir"
 	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A plantedFault is something that goes wrong with a binding of widgets that works.
@@ -432,14 +433,17 @@ func TestPlantedFaults(t *testing.T) {
 			w.ready(t, widgets)
 			for _, name := range []string{x, x + "-old"} {
 				mine := w.app.dyn.Resource(widgetsGVR).Namespace("team") // most faults have none; all of them are more than the breaker lets pass
-				_, _ = mine.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"klutch.anynines.com/release-deletion":"true"}}}`), metav1.PatchOptions{})
 				_ = mine.Delete(t.Context(), name, metav1.DeleteOptions{})
 				eventually(t, func() error {
-					_, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), name, metav1.GetOptions{})
-					if err == nil {
-						return errors.New("the widget is still there")
+					u, err := mine.Get(t.Context(), name, metav1.GetOptions{})
+					if err != nil {
+						return nil
 					}
-					return nil
+					if _, word, held := strings.Cut(u.GetAnnotations()[klutchsync.MessageAnnotation], klutchsync.ReleaseAnnotation+"="); held {
+						patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)
+						_, _ = mine.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+					}
+					return errors.New("the widget is still there")
 				})
 			}
 			eventually(t, func() error {

@@ -61,6 +61,65 @@ func (w *world) sync(opts Options) (s *Sync, stop func()) {
 	})
 }
 
+// release annotates a source as its message says.
+func (w *world) release(name string) {
+	w.Helper()
+	_, word, spelled := strings.Cut(w.message(name), ReleaseAnnotation+"=")
+	if !spelled {
+		w.Fatalf("%s says %q", name, w.message(name))
+	}
+	w.merge(w.source, w.sourceNS, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, ReleaseAnnotation, word))
+}
+
+// I15: the word that releases one deletion, or one return, is of no use to the next, so that a claim that
+// people released once, or whose manifest has some word, is held as any other. A restart spells the same
+// word, and writes nothing.
+func TestReleaseIsForOneHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		opts := Options{DeletionLimit: 1}
+		_, stop := w.sync(opts)
+		w.createMany(2)
+		for i := range 2 {
+			w.merge(w.source, w.sourceNS, fmt.Sprint("w", i), `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
+		}
+		lose := func(what string) (held string) {
+			for i := range 2 {
+				w.delete(w.target, w.targetNS, fmt.Sprint("w", i))
+			}
+			time.Sleep(time.Hour)
+			for i := range 2 {
+				if name := fmt.Sprint("w", i); w.targetOf(name) == nil {
+					held += name
+				}
+			}
+			if len(held) != len("w0") {
+				t.Fatalf("%s: %q are held", what, held)
+			}
+			return held
+		}
+		first := lose("a word that no message has spelled")
+		said := w.message(first)
+		stop()
+		s, stop := w.sync(opts)
+		defer stop()
+		time.Sleep(time.Hour)
+		if w.message(first) != said {
+			t.Errorf("before a restart %q, after it %q", said, w.message(first))
+		}
+		w.release(first)
+		time.Sleep(time.Minute)
+		if w.targetOf(first) == nil || w.message(first) != "" {
+			t.Fatalf("released, and it says %q", w.message(first))
+		}
+		s.Release() // of the breaker, for the next one to be counted
+		for i := range 2 {
+			w.merge(w.source, w.sourceNS, fmt.Sprint("w", i), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, ReleaseAnnotation, said[strings.LastIndex(said, "=")+1:]))
+		}
+		lose("the word of before")
+	})
+}
+
 // I15: a mass deletion stops, also over a restart, says so on each object, and
 // goes on when it is released.
 func TestMassDeletion(t *testing.T) {
@@ -97,7 +156,7 @@ func TestMassDeletion(t *testing.T) {
 		}
 		for i := range n {
 			if name := fmt.Sprintf("w%d", i); w.message(name) != "" {
-				w.merge(w.source, w.sourceNS, name, `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
+				w.release(name)
 				break
 			}
 		}

@@ -635,7 +635,7 @@ func TestHeldReturnSurvivesRestart(t *testing.T) {
 		if after := held(); len(before) != 2 || !slices.Equal(before, after) {
 			t.Fatalf("held before the restart %v, and after it %v", before, after)
 		}
-		w.merge(w.source, w.sourceNS, before[0], fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, klutchNames.Release))
+		w.release(before[0])
 		if after := held(); !slices.Equal(after, before[1:]) {
 			t.Errorf("one of %v was released, and %v are held", before, after)
 		}

@@ -143,7 +143,7 @@ func explain(s state, why Reason) string {
 	case ReasonStatus:
 		said = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
 	case ReasonHeld:
-		said = s.held + heldAdvice(s.words())
+		said = s.held + heldAdvice(s.words()) + s.word
 	case ReasonRelated:
 		said = s.related
 	case ReasonDenied: // follows from what was tried, not from a state
@@ -221,7 +221,7 @@ const RefusedReturn = loss.Refused
 func (s state) comesBack() string {
 	switch {
 	case s.held != "":
-		return loss.Held + s.held + heldAdvice(s.words())
+		return loss.Held + s.held + heldAdvice(s.words()) + s.word
 	case s.answer != "":
 		return s.answer
 	default:
@@ -234,9 +234,9 @@ const maxMessage = 1 << 10
 
 func clip(said string) string { return text.Clip(said, maxMessage) }
 
-// heldAdvice ends the message of a held deletion.
+// heldAdvice ends the message of a held deletion, before the word that releases it.
 func heldAdvice(n *names.Names) string {
-	return "; if it is meant, annotate this object with " + n.Release + "=true"
+	return "; if it is meant, annotate this object with " + n.Release + "="
 }
 
 var klutchNames = names.Of(names.Klutch, "")

@@ -80,7 +80,7 @@ type Options struct {
 	// DeletionLimit is how many targets may be deleted within five minutes. When
 	// there are more, all further deletions are held until Release, and likewise
 	// when the resource itself or a whole cluster is taken away; or until the
-	// ReleaseAnnotation is on the object. 0 means one in twenty, but at least ten; a
+	// ReleaseAnnotation on the object has the word that its message spells. 0 means one in twenty, but at least ten; a
 	// negative limit is none. Targets that vanished and are made anew count too.
 	DeletionLimit int
 

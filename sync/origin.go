@@ -28,8 +28,9 @@ const (
 	// MessageAnnotation on a source says why it is not in step.
 	MessageAnnotation = domain + "sync-message"
 
-	// ReleaseAnnotation on a source, with whatever value, lets its deletion pass
-	// although too many are being deleted at once: see Options.DeletionLimit.
+	// ReleaseAnnotation on a source, with the word that its message spells, lets its deletion pass
+	// although too many are being deleted at once: see Options.DeletionLimit. The next deletion that
+	// is held, or return of a target, has another word.
 	ReleaseAnnotation = domain + "release-deletion"
 
 	// SendAnnotation on a source that is older than its target, as after a restore from a

@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -184,7 +185,12 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if failed != nil {
 			return 0, failure{err: failed}
 		}
-		p.held = c.askBreaker(p, r)
+		p.held, p.word = c.askBreaker(p, r)
+		if p.held != "" && p.source == nil { // no message tells of it after a restart
+			if err := c.actor.journal.Write(ctx); err != nil {
+				return 0, failure{err: fmt.Errorf("keep what is held: %w", err)}
+			}
+		}
 		r.hush(p, c.refused.Of(key, refusal.Message))
 		result.Target = p.name
 		c.reports.report(ctx, p, r)
@@ -232,30 +238,31 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 }
 
 // askBreaker asks the breaker whether a deletion may go on, has it counted, and answers why it may
-// not. The clusters are confirmed again before a deletion that had to wait goes on.
-func (c *reconciler) askBreaker(p *pair, r *record) string {
+// not, with the word that releases it. The clusters are confirmed again before a deletion that had to
+// wait goes on.
+func (c *reconciler) askBreaker(p *pair, r *record) (why, word string) {
 	switch {
 	case !p.mapped || p.misnamed != "":
-		return ""
+		return "", ""
 	case !takesAway(p.state):
 		if p.known() {
 			c.breaker.Forget(p.key) // what goes next is counted for itself
 		}
-		return ""
+		return "", ""
 	}
 	ask := breaker.Request{
-		Source: p.key, Going: instance(p), Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
+		Source: p.key, Going: instance(p), Word: p.releases(), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: takesAwayNow(p.state, r.proofs.confirmed) && (!p.returns() || !r.losses.Counted()),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
 		ask.Suspect = fence.DoubtCause
 	}
-	why := c.breaker.Ask(ask)
-	if why != "" {
+	hold := c.breaker.Ask(ask)
+	if hold.Why != "" {
 		r.proofs.confirmed, r.proofs.since = false, c.observer.guard.Now()
 		c.reports.notify()
 	}
-	return why
+	return hold.Why, hold.Word
 }
 
 // takesAway reports whether an instance may end by what is asked: its claim is being deleted or has
@@ -284,18 +291,17 @@ func instance(p *pair) string {
 	}
 }
 
-// released reports whether people let the deletion of the source pass.
-func (p *pair) released() bool {
+// releases is the word by which people let the deletion of the source pass; empty if none do.
+func (p *pair) releases() string {
 	if p.source == nil {
-		return false
+		return ""
 	}
-	_, released := p.source.GetAnnotations()[p.words().Release]
-	return released
+	return p.source.GetAnnotations()[p.words().Release]
 }
 
 // heldBefore is why the message on a source says that its deletion is held, or that its target
-// is not made anew; empty if it says something else.
-func (p *pair) heldBefore() string {
+// is not made anew, and the word that releases it; zero if it says something else.
+func (p *pair) heldBefore() (h breaker.Hold) {
 	said, lead := "", string(ReasonHeld)+": " // by the first of two Syncs, too: it is the deletion of one source
 	switch {
 	case p.returns():
@@ -303,12 +309,10 @@ func (p *pair) heldBefore() string {
 	case p.source != nil:
 		said = p.source.GetAnnotations()[p.words().Message]
 	}
-	why, held := strings.CutPrefix(said, lead)
-	if !held {
-		return ""
+	if about, held := strings.CutPrefix(said, lead); held {
+		h.Why, h.Word, _ = strings.Cut(about, heldAdvice(p.words()))
 	}
-	why, _ = strings.CutSuffix(why, heldAdvice(p.words()))
-	return why
+	return h
 }
 
 // forgetIfGone forgets an object whose source is gone and has left no orphan.

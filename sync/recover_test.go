@@ -207,6 +207,47 @@ func TestCollectingIsHeldAfterARestore(t *testing.T) {
 	})
 }
 
+// What is held of orphans since a cluster may have been restored, or since they are too many, has no
+// message that tells of it: a restart goes on with what the journal says.
+func TestHeldOrphansOverARestart(t *testing.T) {
+	for name, restored := range map[string]bool{"restored from a backup": true, "too many": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 3
+				w := newFake(t)
+				opts := Options{Orphans: OrphanDelete, DeletionLimit: 1}
+				opts.DeletionLog.Save = func(_ context.Context, text string) error { opts.DeletionLog.Text = text; return nil }
+				_, stop := w.sync(opts)
+				backup := w.fakeSource.Version()
+				w.createMany(n)
+				w.settle()
+				want := n - 1
+				if restored {
+					want = n
+					w.fakeSource.Restore(backup)
+				} else {
+					for i := range n {
+						w.vanish(fmt.Sprint("w", i))
+					}
+				}
+				time.Sleep(3 * orphanGrace)
+				stop()
+				s, stop := w.sync(opts)
+				defer stop()
+				time.Sleep(6 * orphanGrace)
+				if st := s.Status(); len(w.left()) != want || st.Held != want {
+					t.Fatalf("after a restart %v are left, status %+v", w.left(), st)
+				}
+				s.Release()
+				time.Sleep(6 * orphanGrace)
+				if restored && len(w.left()) == want {
+					t.Errorf("released, and %v are left", w.left())
+				}
+			})
+		})
+	}
+}
+
 // What the breaker holds is held no more once a restore has undone it: the deletion of sources, or the
 // loss of targets.
 func TestRestoreUndoesHeld(t *testing.T) {

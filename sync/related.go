@@ -286,14 +286,14 @@ func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, uid typ
 		h.sync.copies.Trip(fence.DoubtCause, false)
 	}
 	ask := breaker.Request{Source: h.key(original), Going: string(uid), Released: free, Deletes: true, Objects: h.count}
-	if why = h.sync.copies.Ask(ask); why != "" {
+	if why = h.sync.copies.Ask(ask).Why; why != "" {
 		h.sync.notify()
 	}
 	return why, h.sync.journal.Write(ctx)
 }
 
 func (h heldCopies) Blocks(original cache.ObjectName) string {
-	return h.sync.copies.Blocks(h.key(original))
+	return h.sync.copies.Blocks(h.key(original)).Why
 }
 
 func (h heldCopies) Forget(original cache.ObjectName) {

@@ -254,7 +254,7 @@ func TestCopyOfFormerCluster(t *testing.T) {
 		if got := b.message("a"); !strings.Contains(got, loss.Held) || b.targetOf("a") != nil {
 			t.Errorf("in another cluster the claim says %q", got)
 		}
-		b.merge(b.source, b.sourceNS, "a", `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
+		b.release("a")
 		b.secret(b.target, b.targetNS, "creds", "bmV3")
 		b.until("the target is made in the other cluster", func() bool { return b.targetOf("a") != nil })
 		b.names(widgets, "a", `"creds"`)
@@ -263,6 +263,8 @@ func TestCopyOfFormerCluster(t *testing.T) {
 		}
 		exchange()
 		b.delete(b.source, b.sourceNS, "a")
+		time.Sleep(time.Minute)
+		b.release("a")
 		time.Sleep(time.Minute)
 		if b.get(b.source, b.sourceNS, "a") != nil || b.copied("creds") != nil {
 			t.Errorf("claim %v, copy %v", b.get(b.source, b.sourceNS, "a"), b.copied("creds"))

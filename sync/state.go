@@ -34,6 +34,7 @@ type state struct {
 	confirmed     bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect       bool   // a cluster may have been restored from a backup
 	held          string // why the breaker holds the deletion, or the target that would come back, if it does
+	word          string // by which people release it
 	offered       bool   // the target's cluster was seen just now to take new objects of the resource
 }
 

@@ -65,6 +65,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	}
 	s := &Sync{from: source, to: target, resource: resource, opts: opts, breaker: breaker.New(opts.DeletionLimit), copies: breaker.New(opts.DeletionLimit)}
 	s.journal = breaker.NewJournal(opts.DeletionLog.Text, opts.DeletionLog.Save, s.breaker, s.copies)
+	s.suspect.Store(s.breaker.Doubted())
 	return s, nil
 }
 

@@ -64,7 +64,8 @@ const (
 	// is open when the value is GateOpen. Tenants cannot write them.
 	GateAnnotationPrefix = "gate.klutch.anynines.com/"
 	GateOpen             = "open"
-	// ReleaseAnnotation, with whatever value, lets pass what a breaker holds.
+	// ReleaseAnnotation lets pass what a breaker holds: on a claim with the word that its message spells,
+	// on an APIServiceBinding with any value that is new, on a ClusterBinding with any.
 	ReleaseAnnotation = "klutch.anynines.com/release-deletion"
 	// DeletionsAnnotationPrefix begins annotations of a kubeconfig Secret of the App Cluster,
 	// one for each binding: what the konnector has deleted of late, so that a mass deletion

@@ -13,6 +13,9 @@
 // bucket would let a mass deletion go on slowly. What is held stands in the message on each
 // source, from which [Breaker.Hold] takes it up after a restart. What was counted, and that
 // a breaker is open, stands in a [Journal], if the embedding program keeps one.
+//
+// A person releases one [Hold] by its word, which the message spells. A release without a word would
+// go on to hold for whatever happens to the source later.
 package breaker
 
 import (
@@ -41,45 +44,75 @@ type Breaker struct {
 
 	cause    string // why it is open; empty if it is closed
 	replaced bool   // because a cluster is another one: what is not found may be elsewhere
+	doubted  bool   // that something was held since Request.Suspect said so
 	times    []time.Time
 	admitted map[cache.ObjectName]bool
-	held     map[cache.ObjectName]string // why, by source
+	held     map[cache.ObjectName]Hold   // by source
 	going    map[cache.ObjectName]string // what was asked for, as Request.Going
 }
+
+// A Hold is why one deletion has to wait, and the word by which a person lets it pass. The zero Hold is
+// none.
+type Hold struct{ Why, Word string }
+
+// hold makes a Hold that no other one has the word of, but for those of the same second.
+func hold(why string) Hold { return Hold{why, time.Now().UTC().Format(time.RFC3339)} }
 
 // New returns a closed Breaker that admits limit deletions in five minutes; 0 is one in
 // twenty objects but at least ten, and a negative limit is none.
 func New(limit int) *Breaker {
-	return &Breaker{limit: limit, admitted: map[cache.ObjectName]bool{}, held: map[cache.ObjectName]string{}, going: map[cache.ObjectName]string{}}
+	return &Breaker{limit: limit, admitted: map[cache.ObjectName]bool{}, held: map[cache.ObjectName]Hold{}, going: map[cache.ObjectName]string{}}
 }
 
 // A Request asks whether a deletion may go on.
 type Request struct {
 	Source   cache.ObjectName
 	Going    string     // identifies the instance that goes: what was said of another one of the name is void
-	Released bool       // a person lets it pass
-	Before   string     // why it was held, as the message on the source says; empty if it was not
+	Released bool       // it is none that has to be counted
+	Word     string     // by which a person lets it pass, of the Hold that there is; empty if none does
+	Before   Hold       // that the message on the source tells of; zero if it tells of none
 	Suspect  string     // why it has to wait in any case; empty if nothing says so
 	Deletes  bool       // the target goes now, or comes back as an empty one; otherwise the finalizer may go
 	Objects  func() int // counts the objects that there are
 }
 
-// Ask answers why a deletion has to wait; empty if it may go on.
-func (b *Breaker) Ask(r Request) (why string) {
+// Ask answers why a deletion has to wait; the zero Hold if it may go on.
+func (b *Breaker) Ask(r Request) Hold {
 	b.about(r.Source, r.Going)
 	if r.Released {
 		b.Allow(r.Source)
-		return ""
+		return Hold{}
 	}
-	for _, cause := range []string{r.Before, r.Suspect} {
-		if cause != "" {
-			b.Hold(r.Source, cause)
-		}
+	if r.Before.Why != "" {
+		b.Hold(r.Source, r.Before)
 	}
-	if why = b.Blocks(r.Source); why == "" && r.Deletes {
-		why = b.Admit(r.Source, time.Now(), r.Objects)
+	if r.Suspect != "" {
+		b.doubt()
+		b.Hold(r.Source, hold(r.Suspect))
 	}
-	return why
+	h := b.Blocks(r.Source)
+	if h.Why == "" && r.Deletes {
+		h = b.Admit(r.Source, time.Now(), r.Objects)
+	}
+	if h.Why != "" && r.Word != "" && r.Word == h.Word {
+		b.Allow(r.Source)
+		return Hold{}
+	}
+	return h
+}
+
+func (b *Breaker) doubt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.doubted = true
+}
+
+// Doubted reports whether something was held because of Request.Suspect, before a restart too, and
+// nothing was released since.
+func (b *Breaker) Doubted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.doubted
 }
 
 // about forgets what was said of another instance of the source's name.
@@ -94,22 +127,22 @@ func (b *Breaker) about(source cache.ObjectName, going string) {
 
 // Admit asks whether the target of source may be deleted, and counts it if so, once. It
 // answers why not. Objects counts the objects that there are.
-func (b *Breaker) Admit(source cache.ObjectName, now time.Time, objects func() int) (why string) {
+func (b *Breaker) Admit(source cache.ObjectName, now time.Time, objects func() int) Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if why, held := b.held[source]; held || b.admitted[source] {
-		return why
+	if h, held := b.held[source]; held || b.admitted[source] {
+		return h
 	}
 	b.count(now, objects)
 	if b.cause != "" {
-		b.held[source] = b.cause
-		return b.cause
+		b.held[source] = hold(b.cause)
+		return b.held[source]
 	}
 	if b.limit >= 0 {
 		b.times = append(b.times, now)
 	}
 	b.admitted[source] = true
-	return ""
+	return Hold{}
 }
 
 // count opens the breaker if one more deletion would be too many.
@@ -126,14 +159,14 @@ func (b *Breaker) count(now time.Time, objects func() int) {
 // Blocks says why source is held; empty if it is not. It counts no deletion. While a cluster is
 // another one, it holds each source that was not admitted since: the target may be in the
 // cluster before, so that the finalizer must not come off.
-func (b *Breaker) Blocks(source cache.ObjectName) (why string) {
+func (b *Breaker) Blocks(source cache.ObjectName) Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.admitted[source] {
-		return ""
+		return Hold{}
 	}
-	if b.replaced && b.held[source] == "" {
-		b.held[source] = b.cause
+	if _, held := b.held[source]; b.replaced && !held {
+		b.held[source] = hold(b.cause)
 	}
 	return b.held[source]
 }
@@ -150,12 +183,16 @@ func (b *Breaker) Trip(cause string, replaced bool) {
 }
 
 // Hold holds source, as before a restart; the breaker is not opened for others.
-func (b *Breaker) Hold(source cache.ObjectName, cause string) {
+func (b *Breaker) Hold(source cache.ObjectName, h Hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.admitted[source] && b.held[source] == "" {
-		b.held[source] = cause
+	if _, held := b.held[source]; held || b.admitted[source] {
+		return
 	}
+	if h.Word == "" {
+		h = hold(h.Why)
+	}
+	b.held[source] = h
 }
 
 // Release closes the breaker, admits what it holds, and returns the sources of that.
@@ -167,7 +204,7 @@ func (b *Breaker) Release() []cache.ObjectName {
 		b.admitted[source] = true
 	}
 	clear(b.held)
-	b.cause, b.replaced, b.times = "", false, nil
+	b.cause, b.replaced, b.doubted, b.times = "", false, false, nil
 	return released
 }
 

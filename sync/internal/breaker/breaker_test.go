@@ -23,7 +23,7 @@ func TestLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, got := breaker.New(test.limit), 0
 			for i := range 500 {
-				if b.Admit(object(i), time.Now(), func() int { return test.objects }) == "" {
+				if b.Admit(object(i), time.Now(), func() int { return test.objects }).Why == "" {
 					got++
 				}
 			}
@@ -39,7 +39,7 @@ func TestLimit(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	now := time.Now()
 	b := breaker.New(2)
-	ask := func(i int) bool { return b.Admit(object(i), now, func() int { return 100 }) == "" }
+	ask := func(i int) bool { return b.Admit(object(i), now, func() int { return 100 }).Why == "" }
 	for i, want := range []bool{true, true, false, false} {
 		if again := ask(i); ask(i) != want || again != want {
 			t.Errorf("deletion %d admitted: %t", i, !want)
@@ -68,18 +68,18 @@ func TestBreaker(t *testing.T) {
 	if !ask(10) {
 		t.Error("the window does not slide")
 	}
-	b.Hold(object(11), "before a restart")
-	if ask(11) || b.Blocks(object(11)) == "" || b.Blocks(object(12)) != "" {
+	b.Hold(object(11), breaker.Hold{Why: "before a restart"})
+	if ask(11) || b.Blocks(object(11)).Why == "" || b.Blocks(object(12)).Why != "" {
 		t.Error("what was held before a restart is not held")
 	}
 	b.Forget(object(11))
 	b.Trip("the cluster is another one", true)
-	if b.Blocks(object(12)) == "" || b.Blocks(object(10)) == "" || ask(13) {
+	if b.Blocks(object(12)).Why == "" || b.Blocks(object(10)).Why == "" || ask(13) {
 		t.Error("another cluster is not told apart")
 	}
 	unlimited := breaker.New(-1)
 	for i := range 1000 {
-		if unlimited.Admit(object(i), now, func() int { return 0 }) != "" {
+		if unlimited.Admit(object(i), now, func() int { return 0 }).Why != "" {
 			t.Fatal("a breaker without a limit opened")
 		}
 	}
@@ -91,7 +91,7 @@ func TestWithoutALimit(t *testing.T) {
 	b := breaker.New(-1)
 	j := breaker.NewJournal("", func(context.Context, string) error { saves++; return nil }, b)
 	for i := range 20 {
-		if why := b.Admit(object(i), time.Now(), func() int { return 20 }); why != "" {
+		if why := b.Admit(object(i), time.Now(), func() int { return 20 }).Why; why != "" {
 			t.Fatal(why)
 		}
 		if err := j.Write(t.Context()); err != nil {
@@ -107,7 +107,7 @@ func TestWithoutALimit(t *testing.T) {
 func TestAskOfAnotherInstance(t *testing.T) {
 	b := breaker.New(2)
 	ask := func(going string) string {
-		return b.Ask(breaker.Request{Source: object(1), Going: going, Deletes: true, Objects: func() int { return 1 }})
+		return b.Ask(breaker.Request{Source: object(1), Going: going, Deletes: true, Objects: func() int { return 1 }}).Why
 	}
 	for i, step := range []struct {
 		going string
@@ -121,7 +121,7 @@ func TestAskOfAnotherInstance(t *testing.T) {
 	if why := ask("c"); why != "" {
 		t.Errorf("released, and held: %s", why)
 	}
-	if why := b.Ask(breaker.Request{Source: object(1), Going: "d", Before: "too many", Objects: func() int { return 1 }}); why != "too many" {
+	if why := b.Ask(breaker.Request{Source: object(1), Going: "d", Before: breaker.Hold{Why: "too many"}, Objects: func() int { return 1 }}).Why; why != "too many" {
 		t.Errorf("what its message says is held: %q", why)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Journal keeps over restarts what breakers count. It is written before each deletion
-// and each return, and one write is for all that wait for it: many at once cost as little as one.
+// A Journal keeps over restarts what breakers count, and why they are open. It is written before each
+// deletion and each return, and when something is held that has no message; one write is for all that wait for it: many at once cost as little as one.
 type Journal struct {
 	save  func(ctx context.Context, text string) error
 	of    []*Breaker
@@ -65,10 +65,11 @@ func (j *Journal) text() string {
 	return string(data)
 }
 
-// A memory is what is kept of a Breaker: why it is open, and how many deletions it has
-// admitted in which spans of time.
+// A memory is what is kept of a Breaker: why it is open, whether it is Doubted, and how many deletions
+// it has admitted in which spans of time.
 type memory struct {
 	Cause string     `json:"cause,omitempty"`
+	Doubt bool       `json:"doubt,omitempty"`
 	Spans [][2]int64 `json:"spans,omitempty"` // begin, in seconds since 1970, and number
 }
 
@@ -80,7 +81,7 @@ const (
 func (b *Breaker) memory() memory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := memory{Cause: b.cause}
+	m := memory{Cause: b.cause, Doubt: b.doubted}
 	for _, t := range b.times {
 		begin := t.Truncate(span).Unix()
 		if last := len(m.Spans) - 1; last >= 0 && m.Spans[last][0] == begin {
@@ -96,7 +97,7 @@ func (b *Breaker) memory() memory {
 func (b *Breaker) recall(m memory, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cause = m.Cause
+	b.cause, b.doubted = m.Cause, m.Doubt
 	for _, s := range m.Spans {
 		at := time.Unix(s[0], 0).Add(span)
 		if at.After(now) {
