@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/writer"
 )
 
@@ -90,5 +91,45 @@ func TestSlowDeletionIsToldAfterAContest(t *testing.T) {
 		}
 		w.merge(w.target, w.targetNS, "a", `{"metadata":{"finalizers":null}}`)
 		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	})
+}
+
+// I18: a claim that others write while the Sync puts its finalizer on, or takes it off, is looked at again
+// at once: a lost race is no refusal, and nothing is told.
+func TestFinalizerRaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var told atomic.Int32
+		s, stop := w.sync(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			if r.Reason != "" && r.Reason != ReasonTerminating {
+				told.Add(1)
+			}
+		}}})
+		defer stop()
+		race := func() {
+			raced := false
+			w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Verb == "patch" && !raced {
+					raced = true // the write below comes here, too
+					w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"others":"`+time.Now().String()+`"}}}`)
+				}
+				return do()
+			})
+		}
+		race()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(time.Second)
+		if w.targetOf("a") == nil {
+			t.Error("the target is not made at once")
+		}
+		race()
+		w.delete(w.source, w.sourceNS, "a")
+		time.Sleep(time.Second)
+		if w.get(w.source, w.sourceNS, "a") != nil {
+			t.Error("the claim does not go at once")
+		}
+		if st := s.Status(); told.Load() > 0 || st.Err != nil {
+			t.Errorf("told %d times, status %+v", told.Load(), st)
+		}
 	})
 }

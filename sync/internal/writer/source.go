@@ -5,11 +5,9 @@ package writer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,28 +27,18 @@ func (w *Writer) source(seen *unstructured.Unstructured) dynamic.ResourceInterfa
 
 // AddFinalizer puts our finalizer on the source, in the version that was seen.
 func (w *Writer) AddFinalizer(ctx context.Context, seen *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	patch := []operation{
-		{"test", "/metadata/uid", string(seen.GetUID())},
-		{"test", "/metadata/resourceVersion", seen.GetResourceVersion()},
-	}
+	add := operation{"add", "/metadata/finalizers/-", w.Finalizer}
 	if len(seen.GetFinalizers()) == 0 {
-		patch = append(patch, operation{"add", "/metadata/finalizers", []string{w.Finalizer}})
-	} else {
-		patch = append(patch, operation{"add", "/metadata/finalizers/-", w.Finalizer})
+		add = operation{"add", "/metadata/finalizers", []string{w.Finalizer}}
 	}
-	return w.jsonPatch(ctx, seen, patch)
+	return w.jsonPatch(ctx, w.source(seen), seen, []operation{add})
 }
 
-// RemoveFinalizer takes our finalizer, and no other, off the source, as long as it is being
+// RemoveFinalizer takes our finalizer, and no other, off the source, in the version that was seen being
 // deleted: a backup may bring it back to life.
 func (w *Writer) RemoveFinalizer(ctx context.Context, seen *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	at := fmt.Sprintf("/metadata/finalizers/%d", slices.Index(seen.GetFinalizers(), w.Finalizer))
-	return w.jsonPatch(ctx, seen, []operation{
-		{"test", "/metadata/uid", string(seen.GetUID())},
-		{"test", "/metadata/deletionTimestamp", seen.GetDeletionTimestamp().UTC().Format(time.RFC3339)},
-		{"test", at, w.Finalizer},
-		{"remove", at, nil},
-	})
+	return w.remove(ctx, w.source(seen), seen, []string{at})
 }
 
 // An operation of RFC 6902.
@@ -60,31 +48,25 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// remove takes parts of an object away, of just the incarnation and the version that was seen.
+// remove takes parts of an object away.
 func (w *Writer) remove(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string, subresource ...string) (*unstructured.Unstructured, error) {
-	patch := []operation{{"replace", "/metadata/uid", string(seen.GetUID())}, {"replace", "/metadata/resourceVersion", seen.GetResourceVersion()}} // else 409
+	patch := make([]operation, 0, len(pointers))
 	for _, pointer := range pointers {
 		patch = append(patch, operation{"remove", pointer, nil})
 	}
-	data, err := json.Marshal(patch)
+	return w.jsonPatch(ctx, client, seen, patch, subresource...)
+}
+
+// jsonPatch patches an object of just the incarnation and the version that was seen. An API server
+// answers 409 where a replaced value is another one, and 422 where a test of the patch fails, as it does to
+// what is invalid.
+func (w *Writer) jsonPatch(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, patch []operation, subresource ...string) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(append([]operation{{"replace", "/metadata/uid", string(seen.GetUID())}, {"replace", "/metadata/resourceVersion", seen.GetResourceVersion()}}, patch...))
 	if err != nil {
 		return nil, err
 	}
 	obj, err := client.Patch(ctx, seen.GetName(), types.JSONPatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()}, subresource...)
 	return obj, refuted(err)
-}
-
-func (w *Writer) jsonPatch(ctx context.Context, seen *unstructured.Unstructured, patch []operation) (*unstructured.Unstructured, error) {
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, err
-	}
-	obj, err := w.source(seen).Patch(ctx, seen.GetName(), types.JSONPatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()})
-	err = refuted(err) // a test failed
-	if err == nil || errors.Is(err, fates.ErrAgain) || fates.Is(err, fates.Absent) {
-		return obj, err
-	}
-	return nil, fmt.Errorf("patch source: %w", err)
 }
 
 // Annotate puts an annotation on the source, or takes it off if value is empty.
