@@ -39,6 +39,19 @@ func (s *simSpaces) start(k *konnector) *klutchsync.Namespaces {
 	return t.Namespaces
 }
 
+// closed reports whether no konnector that runs has opened a namespace: what was copied there is left to the
+// program, which knows where it has taken rights before.
+func (s *simSpaces) closed(namespace string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, t := range s.tables {
+		if _, open := t.Of(namespace); open && k.alive() {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *simSpaces) want(t *simTable, namespace string) {
 	s.mu.Lock()
 	target, served := s.served[namespace]
