@@ -22,6 +22,7 @@ import (
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/writer"
 )
 
@@ -100,6 +101,22 @@ var facts = map[string]func(l ledge) any{
 		spec, _ := fields.Of(l.must(l.merge(`{"spec":{"size":"large","late":"x"}}`)), "one")["f:spec"].(map[string]any)
 		delete(spec, ".") // that there is a spec
 		return spec
+	},
+	"an apply leaves what another one owns too, and a patch takes it away from both": func(l ledge) any {
+		l.apply("one", `"labels":{"mine":"1","a":"1"}`, `{"size":"small","color":"red"}`)
+		l.must(l.merge(`{"metadata":{"labels":{"theirs":"1"}}}`))
+		l.apply("two", `"labels":{"a":"1"}`, `{"color":"red"}`)
+		u := l.apply("one", `"labels":{"mine":"1"}`, `{"size":"small"}`)
+		left := []any{u.GetLabels(), u.Object["spec"]}
+		taken := fields.Set{"f:metadata": map[string]any{"f:labels": map[string]any{"f:a": map[string]any{}}}, "f:spec": map[string]any{"f:color": map[string]any{}}}
+		w := &writer.Writer{Names: names.Of("example.org", "one")}
+		u = l.must(w.TakeAway(l.Context(), l.client, u, []string{"/metadata/labels/a", "/spec/color"}))
+		for e := range fields.Entries(u) {
+			if taken.Overlaps(e.Fields) {
+				left = append(left, e.Manager)
+			}
+		}
+		return append(left, u.GetLabels(), u.Object["spec"])
 	},
 	"generations count changes of the spec, and the deletion": func(l ledge) any {
 		n := []any{l.apply("one", `"finalizers":["example.org/a"]`, `{"size":"small"}`).GetGeneration()}

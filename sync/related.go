@@ -312,6 +312,10 @@ func (r relatedEngine) Merge(ctx context.Context, client dynamic.ResourceInterfa
 	return err
 }
 
+func (r relatedEngine) TakeAway(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string) (*unstructured.Unstructured, error) {
+	return r.write.TakeAway(ctx, client, seen, pointers)
+}
+
 func (r relatedEngine) Tell(source cache.ObjectName, id, text string) {
 	r.reports.setProblem(source, r.index+id, text)
 	r.sources.Add(source, queue.Related)

@@ -780,3 +780,74 @@ func TestUntoldCopies(t *testing.T) {
 		})
 	}
 }
+
+// A copy has just the content of its original, whoever owns fields of it too: what a backup brought back by a
+// POST, what the Sync under its former name applied, what someone added. Labels travel as the content does. What
+// others have put beside that stays.
+func TestCopiesHaveNothingElse(t *testing.T) {
+	const changed = `{"data":{"x":null,"y":"eQ=="},"metadata":{"labels":{"share/a":null}}}`
+	restored := func(b *bench) {
+		copied := b.copied("creds")
+		b.deleteSecret(b.source, b.sourceNS, "creds")
+		copied.SetUID("")
+		copied.SetResourceVersion("")
+		copied.SetManagedFields(nil)
+		if _, err := b.source.Resource(secrets).Namespace(b.sourceNS).Create(b.Context(), copied, metav1.CreateOptions{FieldManager: "velero"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		next  string // what the binding is called after a restart
+		comes func(b *bench)
+	}{
+		"restored": {"one", restored},
+		"renamed":  {"two", func(*bench) {}},
+		"added":    {"one", func(b *bench) { b.mergeSecret(b.source, b.sourceNS, "creds", `{"data":{"z":"eg=="}}`) }},
+	} {
+		for _, meanwhile := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " meanwhile ", meanwhile), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBench(t)
+					run := func(binding string) (stop func()) {
+						_, stop = b.world.sync(Options{Binding: binding, Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}, KeepLabels: []string{"share/*"}}}})
+						return stop
+					}
+					stop := run("one")
+					b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
+					b.mergeSecret(b.target, b.targetNS, "creds", `{"metadata":{"labels":{"share/a":"1"}}}`)
+					b.claim(widgets, "Widget", "a")
+					b.names(widgets, "a", `"creds"`)
+					b.mergeSecret(b.source, b.sourceNS, "creds", `{"metadata":{"labels":{"share/mine":"1","tier":"gold"},"finalizers":["example.org/mine"]}}`)
+					b.settle()
+					stop()
+					b.mergeSecret(b.source, b.sourceNS, "creds", `{"metadata":{"finalizers":null}}`)
+					test.comes(b)
+					if meanwhile {
+						b.mergeSecret(b.target, b.targetNS, "creds", changed)
+					}
+					stop = run(test.next)
+					defer func() { stop() }()
+					b.settle()
+					if !meanwhile {
+						b.mergeSecret(b.target, b.targetNS, "creds", changed)
+					}
+					time.Sleep(time.Minute)
+					if diff := cmp.Diff(b.getSecret(b.target, b.targetNS, "creds").Object["data"], b.copied("creds").Object["data"]); diff != "" {
+						t.Errorf("the copy is not as its original (-want +got):\n%s", diff)
+					}
+					labels := b.copied("creds").GetLabels()
+					if labels["share/a"] != "" || labels["tier"] != "gold" || name != "restored" && labels["share/mine"] == "" {
+						t.Errorf("labels: %v", labels)
+					}
+					before := b.writes()
+					stop()
+					stop = run(test.next)
+					time.Sleep(time.Minute)
+					if n := b.writes() - before; n > 0 {
+						t.Errorf("a start writes it %d times", n)
+					}
+				})
+			})
+		}
+	}
+}

@@ -350,6 +350,25 @@ func (x *index) text(m map[string]any, present uint64) string {
 	return string(append(out, '}'))
 }
 
+// Beyond are the fields of s that object does not have. Items of lists are not looked at.
+func (s Set) Beyond(object any) Set {
+	out := Set{}
+	m, _ := object.(map[string]any)
+	for path := range s {
+		name, isField := strings.CutPrefix(path, "f:")
+		item, there := m[name]
+		sub, _ := s.below(path)
+		switch left := sub.Beyond(item); {
+		case !isField:
+		case !there:
+			out[path] = map[string]any{}
+		case len(left) > 0:
+			out[path] = map[string]any(left)
+		}
+	}
+	return out
+}
+
 // Present reports whether object has the fields. Items of lists are not looked at.
 func (s Set) Present(object any) bool {
 	m, ok := object.(map[string]any)

@@ -189,3 +189,16 @@ func TestUnclaimed(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// What an object does not have is beyond it; of a list, and of what is owned as a whole, the parts are not looked at.
+func TestBeyond(t *testing.T) {
+	var owned map[string]any
+	if err := json.Unmarshal([]byte(`{"f:data":{".":{},"f:a":{},"f:b":{}},"f:type":{},"f:l":{"k:{\"n\":1}":{"f:x":{}}},"f:gone":{"f:x":{}},"f:flat":{"f:x":{}}}`), &owned); err != nil {
+		t.Fatal(err)
+	}
+	object := map[string]any{"data": map[string]any{"a": "1"}, "type": "Opaque", "l": []any{}, "flat": "text"}
+	want := fields.Set{"f:data": map[string]any{"f:b": map[string]any{}}, "f:gone": map[string]any{}, "f:flat": map[string]any{"f:x": map[string]any{}}}
+	if diff := cmp.Diff(want, fields.Set(owned).Beyond(object)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

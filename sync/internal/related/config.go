@@ -100,6 +100,8 @@ type Engine interface { //nolint:interfacebloat // one user and one implementati
 	Confirm(ctx context.Context) error
 	// Merge patches the metadata of an object.
 	Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error
+	// TakeAway takes parts of an object away, whoever else owns them.
+	TakeAway(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string) (*unstructured.Unstructured, error)
 	// Tell has a source say a problem, or not any more if text is empty.
 	Tell(source cache.ObjectName, id, text string)
 	// Hold says why the copy of an original that is gone has to stay; empty if it may go. It

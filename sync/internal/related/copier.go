@@ -4,7 +4,7 @@
 // on the other side.
 //
 // It is a second user of the engine's words: a [Copier] observes an original and its copy,
-// plans one step by a table, does it with at most one write, and the next event brings it
+// plans one step by a table, does it, with one write as a rule, and the next event brings it
 // back. It is not the engine itself, since a copy has neither a status nor a finalizer nor
 // an original that knows of it: a copy is there for as long as it has a reason, which is that
 // a bound object refers to the original, or that a selector names it, while its namespace has
@@ -14,9 +14,11 @@
 // Contents are read live, compared by a keyed hash and forgotten: watches have metadata only,
 // so that neither a store nor a log nor a message ever holds a Secret. The content of what is
 // not ours is not read at all: metadata come first, which costs a request more for each copy
-// that is looked at. One Copier has all selectors of a resource and side, since two that
-// disagreed would fight over one copy. Syncs that want the same copy each apply all of it under
-// a field manager of their own, by which the last one to leave is known, and deletes it.
+// that is looked at. A copy is ours as a whole: what an apply leaves of it, since a backup, or the
+// Sync under a former name, owns it too, a second write takes away. One Copier has all selectors of a
+// resource and side, since two that disagreed would fight over one copy. Syncs that want the same copy
+// each apply all of it under a field manager of their own, by which the last one to leave is known,
+// and deletes it.
 //
 // Of the engine it knows what [Config] says: no watches and no queue, so that it can be read,
 // and its plan tested, alone. That costs a hundred lines of interfaces on either side.

@@ -123,6 +123,12 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 	if legacyWriter {
 		return m.takeOver(ctx, p, want, got)
 	}
+	if have != nil {
+		got, err = m.takeAway(ctx, p, got, m.surplus(want, got, fields.Of(have, m.owners.Manager)))
+	}
+	if err != nil {
+		return err
+	}
 	r.wish, r.copy = p.wishOf(original), got.GetResourceVersion()
 	if have != nil {
 		r.contest.Rivals = contest.RivalNames(have, m.owners.Manager, want.Object)
@@ -178,26 +184,53 @@ func (m *mirror) share(want, have *unstructured.Unstructured) {
 }
 
 // same compares two objects by a keyed hash of their content, and what we keep
-// in a copy's metadata; all of which has to be ours.
+// in a copy's metadata; all of which has to be ours, and nothing else beside it.
 func (m *mirror) same(want, have *unstructured.Unstructured) bool {
+	ours := fields.Of(have, m.owners.Manager)
 	return hmac.Equal(m.digest(want), m.digest(have)) &&
 		contains(have.GetAnnotations(), want.GetAnnotations()) && contains(have.GetLabels(), want.GetLabels()) &&
-		fields.Of(have, m.owners.Manager).Own(want.Object, nil) && !m.surplus(want, have)
+		ours.Own(want.Object, nil) && len(m.surplus(want, have, ours)) == 0
 }
 
-// surplus reports whether we keep metadata on a copy that it should not have.
-func (m *mirror) surplus(want, have *unstructured.Unstructured) bool {
-	ours, _ := fields.Of(have, m.owners.Manager)["f:metadata"].(map[string]any)
-	for path, wanted := range map[string]map[string]string{"f:labels": want.GetLabels(), "f:annotations": want.GetAnnotations()} {
-		owned, _ := ours[path].(map[string]any)
-		for field := range owned {
-			key, isKey := strings.CutPrefix(field, "f:")
-			if _, ok := wanted[key]; isKey && !ok {
-				return true
-			}
+// takeAway takes off a copy what an apply of ours leaves, since others own it too.
+func (m *mirror) takeAway(ctx context.Context, p *pair, copied *unstructured.Unstructured, surplus fields.Set) (*unstructured.Unstructured, error) {
+	pointers := surplus.Pointers(copied.Object, "")
+	if len(pointers) == 0 {
+		return copied, nil
+	}
+	began := time.Now()
+	left, err := m.Engine.TakeAway(ctx, m.Copies.Objects.Namespace(p.name.Namespace), copied, pointers)
+	m.Engine.Wrote(ctx, "take-away-related", p.name, began, err)
+	return left, err
+}
+
+// surplus are the fields that a copy should not have: what we applied, as ours says, and want no more, and
+// what travels and others wrote beside our marks, as a backup does and a Sync under another name. Of a kind
+// without a spec, such as a Secret, it is all content, whoever wrote it: a spec has controllers that complete it.
+func (m *mirror) surplus(want, have *unstructured.Unstructured, ours fields.Set) fields.Set {
+	mark := fields.Set{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + m.filter.Marks.Bound: map[string]any{}}}}
+	marked := func(e fields.Entry) bool { return e.Subresource == "" && mark.Overlaps(e.Fields) }
+	_, completed := want.Object["spec"]
+	content := fields.By(have, func(e fields.Entry) bool { return marked(e) || e.Subresource == "" && !completed })
+	delete(content, "f:metadata")
+	delete(content, "f:status")
+	metadata, _ := fields.By(have, marked)["f:metadata"].(map[string]any)
+	return ours.Union(content).Union(fields.Set{"f:metadata": map[string]any{
+		"f:labels":      travelling(metadata["f:labels"], m.filter.keepsKeys(func(s Selector) []string { return s.KeepLabels })),
+		"f:annotations": travelling(metadata["f:annotations"], m.filter.keepsKeys(func(s Selector) []string { return s.KeepAnnotations })),
+	}}).Beyond(want.Object)
+}
+
+// travelling are the owned labels or annotations that travel.
+func travelling(owned any, kept func(key string) bool) map[string]any {
+	out := map[string]any{}
+	all, _ := owned.(map[string]any)
+	for field := range all {
+		if key, isKey := strings.CutPrefix(field, "f:"); isKey && !travel.Denied(key) && kept(key) {
+			out[field] = map[string]any{}
 		}
 	}
-	return false
+	return out
 }
 
 func (m *mirror) digest(u *unstructured.Unstructured) []byte {

@@ -38,7 +38,7 @@ func (w *Writer) AddFinalizer(ctx context.Context, seen *unstructured.Unstructur
 // deleted: a backup may bring it back to life.
 func (w *Writer) RemoveFinalizer(ctx context.Context, seen *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	at := fmt.Sprintf("/metadata/finalizers/%d", slices.Index(seen.GetFinalizers(), w.Finalizer))
-	return w.remove(ctx, w.source(seen), seen, []string{at})
+	return w.TakeAway(ctx, w.source(seen), seen, []string{at})
 }
 
 // An operation of RFC 6902.
@@ -48,8 +48,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// remove takes parts of an object away.
-func (w *Writer) remove(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string, subresource ...string) (*unstructured.Unstructured, error) {
+// TakeAway takes parts of an object of whatever resource away, whoever owns them.
+func (w *Writer) TakeAway(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string, subresource ...string) (*unstructured.Unstructured, error) {
 	patch := make([]operation, 0, len(pointers))
 	for _, pointer := range pointers {
 		patch = append(patch, operation{"remove", pointer, nil})
@@ -99,7 +99,7 @@ func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructure
 	if len(pointers) == 0 {
 		return nil, false, nil
 	}
-	obj, err = w.remove(ctx, w.source(seen), full, pointers, w.statusPart()...)
+	obj, err = w.TakeAway(ctx, w.source(seen), full, pointers, w.statusPart()...)
 	return obj, err == nil, err
 }
 
@@ -185,7 +185,7 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 		goes = goes.Union(earlier.Union(others).Unclaimed(map[string]any{"status": obj.Object["status"]}))
 	}
 	if left := goes.Pointers(obj.Object, ""); len(left) > 0 {
-		return w.remove(ctx, w.source(seen), obj, left, part...)
+		return w.TakeAway(ctx, w.source(seen), obj, left, part...)
 	}
 	return obj, nil
 }

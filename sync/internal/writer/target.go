@@ -87,7 +87,7 @@ func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructure
 		return w.Apply(ctx, t)
 	}
 	full.SetUID(t.Seen.GetUID())
-	return w.remove(ctx, w.target(t), full, pointers)
+	return w.TakeAway(ctx, w.target(t), full, pointers)
 }
 
 // Migrate takes over what a legacy konnector applied to the target, or an earlier source of the name did
