@@ -769,6 +769,9 @@ func (m *model) finalCopies() string {
 		}
 	}
 	for _, name := range sorted(copies) {
+		if m.leftBehind(copies[name]) {
+			continue
+		}
 		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil && !m.kept(copies[name]) {
 			return fmt.Sprintf("secret %s is a copy of nothing", name)
 		}

@@ -312,7 +312,7 @@ func (m *model) finalKeys() string {
 	}
 	for _, name := range sorted(copies) {
 		key := cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), name.Name)
-		if !m.sim.spaces.closed(key.Namespace) && !m.elsewhere(copies[name]) && (originals[key] == nil || !m.keyTravels(key)) {
+		if !m.sim.spaces.closed(key.Namespace) && !m.elsewhere(copies[name]) && !m.leftBehind(copies[name]) && (originals[key] == nil || !m.keyTravels(key)) {
 			return fmt.Sprintf("secret %s is a copy that nothing asks for", name)
 		}
 	}

@@ -50,17 +50,16 @@ func doTwin(s *sim, o op) {
 	_, _ = things.Create(s.ctx, u, metav1.CreateOptions{FieldManager: twin})
 }
 
+// otherName is what the binding is called before it is renamed, and after.
+var otherName = map[string]string{"sim": "renamed", "renamed": "sim"}
+
 // rename ends all konnectors, and starts them anew with another name of the binding: the one that
-// they had before, if they have had two. A copy that a Sync leaves behind under another name stays,
-// so that there are none.
+// they had before, if they have had two.
 func (s *sim) rename() {
-	if len(s.plan.Related) > 0 {
-		return
-	}
 	for _, k := range s.konnectors {
 		s.crash(k)
 	}
-	s.plan.Binding = map[string]string{"sim": "renamed", "renamed": "sim"}[s.plan.Binding]
+	s.plan.Binding = otherName[s.plan.Binding]
 	for _, k := range s.konnectors {
 		if k.until == 0 {
 			s.start(k)
@@ -87,4 +86,10 @@ func (p *simPlan) estrange(r *rand.Rand) {
 func (m *model) formerly(t *unstructured.Unstructured) bool {
 	bound := []string{"f:metadata", "f:annotations", "f:klutch.anynines.com/bound"}
 	return heldBy(t, "klutch.anynines.com/", bound...) && !heldBy(t, "klutch.anynines.com/"+m.sim.plan.Binding+"/", bound...)
+}
+
+// leftBehind reports whether the Sync under its other name wants a copy too, as far as that can be told:
+// then the copy stays once it is asked for no more.
+func (m *model) leftBehind(copied *unstructured.Unstructured) bool {
+	return heldBy(copied, "klutch.anynines.com/"+otherName[m.sim.plan.Binding]+"/related", "f:metadata", "f:annotations", "f:klutch.anynines.com/bound")
 }
