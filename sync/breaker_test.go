@@ -704,3 +704,70 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 		})
 	}
 }
+
+// Copies that go since their originals are of another type by now, be it that they are made anew, are counted, and
+// held past the limit, over a restart too, and each is told. One whose original is what it was is let alone. Originals
+// change their type between two looks: API servers have them deleted and made anew for it.
+func TestCopiesOfAnotherTypeAreCounted(t *testing.T) {
+	const n, limit = 30, 10
+	for kind, travels := range map[string]bool{"example.org/private": false, "kubernetes.io/basic-auth": true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			log := ""
+			run := func() (*Sync, func()) {
+				return b.world.sync(Options{
+					Related:     []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}},
+					DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error { log = text; return nil }},
+				})
+			}
+			s, stop := run()
+			name, _ := b.createCopied(n)
+			be := func(i int, kind string) { b.mergeSecret(b.target, b.targetNS, name(i), `{"type":"`+kind+`"}`) }
+			before := func() (left []int) {
+				for i := range n {
+					if u := b.copied(name(i)); u != nil && field(u, "type") == "Opaque" {
+						left = append(left, i)
+					}
+				}
+				return left
+			}
+			settled := func(when string, held int) {
+				t.Helper()
+				time.Sleep(time.Hour)
+				if got := len(before()); got != held || s.Status().HeldCopies != held {
+					t.Errorf("%s, %s: %d copies are what they were, %d held, want %d", kind, when, got, s.Status().HeldCopies, held)
+				}
+				for i := range n {
+					want, u := "", b.copied(name(i))
+					switch {
+					case u != nil && field(u, "type") == "Opaque" && field(b.getSecret(b.target, b.targetNS, name(i)), "type") != "Opaque":
+						want = "and is kept: more than 10 objects were deleted"
+					case u == nil:
+						want = "is of type example.org/private, which does not travel"
+					case field(u, "type") == kind && !travels:
+						t.Errorf("%s has travelled", name(i))
+					}
+					if got := b.message(name(i)); !strings.Contains(got, want) || want == "" && got != "" {
+						t.Errorf("%s, %s: %s says %q, want %q", kind, when, name(i), got, want)
+					}
+				}
+			}
+			for i := range n {
+				be(i, kind)
+			}
+			settled("at once", n-limit)
+			stop()
+			s, stop = run()
+			defer func() { stop() }()
+			settled("after a restart", n-limit)
+			left := before()
+			if len(left) == 0 {
+				return
+			}
+			be(left[0], "Opaque")
+			b.until("what it was", func() bool { return s.Status().HeldCopies == len(left)-1 && b.message(name(left[0])) == "" })
+			s.Release()
+			b.until("released", func() bool { return len(before()) == 1 && s.Status().HeldCopies == 0 })
+		})
+	}
+}

@@ -263,7 +263,8 @@ type Related struct {
 
 	// SecretTypes are the types of Secrets that travel; a "*" at the end stands for
 	// any text. Empty means [DefaultSecretTypes]. A Secret of another type stays
-	// where it is, and the claims that refer to it are told. Of several Related of
+	// where it is, and the claims that refer to it are told. A copy of what it was
+	// before goes, and past DeletionLimit it waits for [Sync.Release]. Of several Related of
 	// one resource each lets its types pass.
 	SecretTypes []string
 }

@@ -270,7 +270,7 @@ type relatedEngine struct {
 	heldCopies
 }
 
-// heldCopies are those of a resource that have lost their originals, too many at once.
+// heldCopies are those of a resource that go, too many at once.
 type heldCopies struct {
 	resource string // with the side
 	sync     *Sync

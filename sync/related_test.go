@@ -781,9 +781,9 @@ func TestUntoldCopies(t *testing.T) {
 	}
 }
 
-// A copy has just the content of its original, whoever owns fields of it too: what a backup brought back by a
-// POST, what the Sync under its former name applied, what someone added. Labels travel as the content does. What
-// others have put beside that stays.
+// A copy has just the content of its original, also where others own fields of it: a backup that brought it back by
+// a POST, the Sync under its former name, someone who added a key. A label that travelled goes with the original's;
+// other labels stay.
 func TestCopiesHaveNothingElse(t *testing.T) {
 	const changed = `{"data":{"x":null,"y":"eQ=="},"metadata":{"labels":{"share/a":null}}}`
 	restored := func(b *bench) {
@@ -850,4 +850,86 @@ func TestCopiesHaveNothingElse(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A copy that has to be made anew, since the type of its original is another one, and that an API server does not take
+// then, or does not let go, is told, asked for ever more rarely, and made once it may be.
+func TestCopyMadeAnewIsRefused(t *testing.T) {
+	for _, verb := range []string{"delete", "apply"} {
+		for _, referred := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				related := Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}
+				if !referred {
+					related.References = nil
+				}
+				s, stop := b.world.sync(Options{Related: []Related{related}})
+				defer stop()
+				b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
+				b.claim(widgets, "Widget", "a")
+				b.names(widgets, "a", `"creds"`)
+				asked := 0
+				b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == secrets && r.Verb == verb {
+						asked++
+						return apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("no s3cret here"))
+					}
+					return do()
+				})
+				b.mergeSecret(b.target, b.targetNS, "creds", `{"type":"kubernetes.io/basic-auth"}`)
+				time.Sleep(2 * time.Hour)
+				told := b.message("a") + strings.Join(s.Status().Untold, "")
+				if want := "an API server does not permit the copy secrets team/creds"; !strings.Contains(told, want) {
+					t.Errorf("%s, referred %t: told %q, want %q", verb, referred, told, want)
+				}
+				before := asked
+				time.Sleep(time.Hour)
+				if n := asked - before; n < 1 || n > 10 {
+					t.Errorf("%s: %d requests in an hour", verb, n)
+				}
+				b.fakeSource.Intercept(nil)
+				time.Sleep(11 * time.Minute)
+				told = b.message("a") + strings.Join(s.Status().Untold, "")
+				if got := b.copied("creds"); field(got, "type") != "kubernetes.io/basic-auth" || told != "" {
+					t.Errorf("%s: copy %v, told %q", verb, got, told)
+				}
+			})
+		}
+	}
+}
+
+// Of two Syncs that want a copy, the one that does not let its type travel any more leaves it to the other one, which
+// makes it anew.
+func TestTypeTravelsForOneSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		byStatus := Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}
+		defer b.sync(widgets, byStatus)()
+		all := byStatus
+		all.SecretTypes = []string{"*"}
+		stop := b.sync(gadgets, all)
+		b.secret(b.target, b.targetNS, "shared", "cGFzcw==")
+		b.claim(widgets, "Widget", "w")
+		b.claim(gadgets, "Gadget", "g")
+		b.names(widgets, "w", `"shared"`)
+		b.names(gadgets, "g", `"shared"`)
+		stop()
+		b.mergeSecret(b.target, b.targetNS, "shared", `{"type":"example.org/private"}`)
+		time.Sleep(time.Minute)
+		if b.copied("shared") == nil || !strings.Contains(b.message("w"), "does not travel") {
+			t.Errorf("the copy that the other one wants is %v, and the first claim says %q", b.copied("shared"), b.message("w"))
+		}
+		defer b.sync(gadgets, all)()
+		time.Sleep(time.Minute)
+		before := b.writes()
+		time.Sleep(time.Hour)
+		if n := b.writes() - before; n > 0 || field(b.copied("shared"), "type") != "example.org/private" || !strings.Contains(b.message("w"), "does not travel") {
+			t.Errorf("%d writes while nothing happened, copy %v, the first claim says %q", n, b.copied("shared"), b.message("w"))
+		}
+		b.names(gadgets, "g", "null")
+		time.Sleep(time.Minute)
+		if b.copied("shared") != nil {
+			t.Error("the copy outlives the one that wants it")
+		}
+	})
 }

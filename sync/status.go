@@ -39,7 +39,8 @@ type Status struct {
 	Held int
 
 	// HeldCopies is the number of copies of related objects that have lost their
-	// originals, so many at once that they wait for Release.
+	// originals, or have to be made anew or go since these are of another type, so many
+	// at once that they wait for Release.
 	HeldCopies int
 
 	// Taken are the objects that stand where copies of related objects should, are no

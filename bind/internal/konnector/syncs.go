@@ -200,7 +200,7 @@ func heldMessage(b *v1alpha1.APIServiceBinding, state klutchsync.Status) string 
 }
 
 func heldCopiesMessage(b *v1alpha1.APIServiceBinding, held int) string {
-	return fmt.Sprintf("%d copies, such as Secrets, are kept here although their originals in the Control Plane Cluster are gone, since so many went at once, as when that is "+
+	return fmt.Sprintf("%d copies, such as Secrets, are kept here although their originals in the Control Plane Cluster are gone or of another type, since so many went at once, as when that is "+
 		"restored from a backup: the annotation %s of the objects that they were for says which. If all are meant to go, run: %s",
 		held, klutchsync.MessageAnnotation, releaseCommand(b))
 }

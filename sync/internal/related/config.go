@@ -100,11 +100,11 @@ type Engine interface { //nolint:interfacebloat // one user and one implementati
 	Confirm(ctx context.Context) error
 	// Merge patches the metadata of an object.
 	Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error
-	// TakeAway takes parts of an object away, whoever else owns them.
+	// TakeAway takes parts of an object away from all managers that own them.
 	TakeAway(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string) (*unstructured.Unstructured, error)
 	// Tell has a source say a problem, or not any more if text is empty.
 	Tell(source cache.ObjectName, id, text string)
-	// Hold says why the copy of an original that is gone has to stay; empty if it may go. It
+	// Hold says why the copy of an original that is gone, or of another type, has to stay; empty if it may go. It
 	// counts the copies that go and are not free, by the UID of the copy, so that too many at once wait.
 	// Blocks says the same and counts nothing, and Forget follows one that has its original again, or has gone.
 	Hold(ctx context.Context, original cache.ObjectName, uid types.UID, free bool) (why string, err error)

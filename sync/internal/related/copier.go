@@ -9,7 +9,9 @@
 // an original that knows of it: a copy is there for as long as it has a reason, which is that
 // a bound object refers to the original, or that a selector names it, while its namespace has
 // a source. That a reason has gone is confirmed live, and by another look at the clusters,
-// before a copy goes; an absence in a store says nothing.
+// before a copy goes; an absence in a store says nothing. A copy goes as well, be it to be made
+// anew, where its original is of another type by now, or its content may not be changed: that counts
+// as any deletion.
 //
 // Contents are read live, compared by a keyed hash and forgotten: watches have metadata only,
 // so that neither a store nor a log nor a message ever holds a Secret. The content of what is
@@ -157,13 +159,13 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return 0, true, err
 	case err != nil:
 		return c.deny(p, r, began, err), true, nil
-	case s.asks() && s != StepVerify: // which is asked before each deletion
+	case s.asks() && s != StepVerify && done: // the reads before a deletion are not what was refused
 		c.refused.Accepted(p.from.Name, refusal.Copy)
 	}
 	if refused != nil && !s.tells() {
 		c.teller.tell(r, nil, "")
 	}
-	if r.problem != "" && !r.stays {
+	if done && r.problem != "" && !r.stays {
 		return toldPause, true, nil
 	}
 	return 0, done, nil
@@ -279,12 +281,12 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 		r.verified = r.verified && err == nil
 		return !r.verified, err
 	case StepLeave:
-		*r = record{pace: r.pace, contest: r.contest}
+		r.begin()
 		return true, c.mirror.leave(ctx, p)
 	case StepDelete:
 		return true, c.collect(ctx, p, r)
 	default:
-		return true, c.transfer(ctx, p, r)
+		return c.transfer(ctx, p, r)
 	}
 }
 
@@ -306,7 +308,7 @@ func (c *Copier) taken(ctx context.Context, p *pair, r *record) {
 // it: that is over once the copy has its reason again, or is gone.
 func (c *Copier) stillHeld(p *pair, r *record) bool {
 	switch {
-	case p.selected && p.travels || !p.taken && p.seen:
+	case p.selected && p.travels && !p.goes || !p.taken && p.seen:
 		c.engine.Forget(p.from.Name)
 		r.held = false
 	case r.held:
@@ -315,65 +317,92 @@ func (c *Copier) stillHeld(p *pair, r *record) bool {
 	return r.held
 }
 
-// collect deletes a copy that has lost its reason, unless too many do at once. Those of
-// claims that go, or have gone, are not counted: what they ordered has gone through that.
+// collect deletes a copy that has lost its reason, or goes although it has one, unless too many do at once. Those
+// of claims that go, or have gone, are not counted: what they ordered has gone through that.
 func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
 	asked := c.owners.isAsked(p, c.filter.sourceNamespace(p.from.Name, p.name))
 	why, err := c.engine.Hold(ctx, p.from.Name, p.copy.GetUID(), !asked)
 	if err != nil {
 		return err
 	}
-	*r = record{pace: r.pace, contest: r.contest}
+	goes := r.goes
+	if r.begin(); p.goes {
+		r.wish, r.goes = p.wish(), goes
+	}
 	if r.held = why != ""; r.held {
-		c.teller.tell(r, p, c.teller.kept(p.name, why))
+		c.teller.tell(r, p, c.teller.kept(p.name, r.goes.why, why))
 		return nil
 	}
-	return c.mirror.delete(ctx, p, p.copy.GetUID())
+	err = c.mirror.delete(ctx, p, p.copy.GetUID())
+	if err == nil && p.goes {
+		r.contest.Wrote(p.wish()) // others may make such a copy again and again
+	}
+	return err
 }
 
 // transfer reads the original and, if there is one, the copy, and writes the copy
-// if it is not what it should be.
-func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
-	r.stays = false
+// if it is not what it should be. It is not done if the copy has to go first.
+func (c *Copier) transfer(ctx context.Context, p *pair, r *record) (done bool, err error) {
+	r.stays, r.goes = false, departure{}
 	r.pace.Count()
 	have, taken, err := c.mirror.existing(ctx, p)
 	if err != nil {
-		return err
+		return true, err
 	}
 	if taken {
 		c.taken(ctx, p, r)
-		return errTaken
+		return true, errTaken
 	}
 	original, err := c.originals.read(ctx, p.from.Name)
 	if err != nil {
-		return fmt.Errorf("read original: %w", err)
+		return true, fmt.Errorf("read original: %w", err)
 	}
 	if original != nil && !c.filter.chosen(original, p.name) {
-		return nil // it is not what was seen, as the watch is about to show
+		return true, nil // it is not what was seen, as the watch is about to show
 	}
 	if kind := c.filter.wrongType(original); kind != "" {
 		return c.stay(ctx, p, r, kind, have)
 	}
 	if original != nil {
 		p.from.UID = original.GetUID()
-		if err = c.mirror.write(ctx, p, r, original, have); err == nil {
-			c.teller.tell(r, p, c.teller.contested(p, r))
+		anew, err := c.mirror.write(ctx, p, r, original, have)
+		switch {
+		case err != nil:
+			return true, err
+		case anew:
+			return c.giveWay(ctx, p, r, departure{have.GetUID(), c.teller.anew()})
 		}
-		return err
+		c.teller.tell(r, p, c.teller.contested(p, r))
+		return true, nil
 	}
 	c.teller.tell(r, p, "")
 	*r = record{pace: r.pace, contest: r.contest, wish: p.wish(), copy: r.copy}
-	return nil
+	return true, nil
 }
 
-// stay leaves an original of that type where it is, and no copy of what it was before.
-func (c *Copier) stay(ctx context.Context, p *pair, r *record, kind string, have *unstructured.Unstructured) error {
+// stay leaves an original of that type where it is, and no copy of ours of what it was before.
+func (c *Copier) stay(ctx context.Context, p *pair, r *record, kind string, have *unstructured.Unstructured) (done bool, err error) {
+	if have != nil {
+		ours, others := c.owners.madeBy(have)
+		if r.shared = others; ours || !others { // else a legacy konnector's
+			return c.giveWay(ctx, p, r, departure{have.GetUID(), c.teller.strays(kind)})
+		}
+	}
 	why := c.teller.wrong(p.name, kind)
 	c.teller.tell(r, p, why)
 	c.engine.Refused(ctx, p.from.Name, why)
 	r.wish, r.stays = p.wish(), true
-	if have == nil {
-		return nil
+	return true, nil
+}
+
+// giveWay has the copy go although its original is there, as has just been read live.
+func (c *Copier) giveWay(ctx context.Context, p *pair, r *record, goes departure) (done bool, err error) {
+	if p.copy == nil || p.copy.GetUID() != goes.copy {
+		return true, nil // as is the copy, which the watch is about to show
 	}
-	return c.mirror.delete(ctx, p, have.GetUID())
+	if err := c.engine.Confirm(ctx); err != nil {
+		return true, err
+	}
+	r.wish, r.goes, r.verified = p.wish(), goes, true
+	return false, nil
 }

@@ -84,7 +84,9 @@ func (m *mirror) existing(ctx context.Context, p *pair) (have *unstructured.Unst
 	return have, false, nil
 }
 
-func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *unstructured.Unstructured) error {
+// write writes the copy if it is not what it should be. Anew says that it cannot be changed into that: it has to
+// go first.
+func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *unstructured.Unstructured) (anew bool, err error) {
 	if have != nil {
 		made, _ := m.filter.Names.Origin(have)
 		p.from = p.from.since(made)
@@ -96,14 +98,13 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 	legacyWriter := m.filter.Marks.Owner == legacycopy.OwnerAnnotation && have != nil && fields.By(have, legacy.WroteCopy) != nil
 	if have != nil && m.same(want, have) {
 		if legacyWriter {
-			return m.takeOver(ctx, p, want, have)
+			return false, m.takeOver(ctx, p, want, have)
 		}
 		r.wish, r.copy = p.wishOf(original), have.GetResourceVersion()
-		return nil
+		return false, nil
 	}
 	if have != nil && (have.Object["immutable"] == true || have.Object["type"] != want.Object["type"]) {
-		r.contest.Wrote(p.wish())
-		return m.delete(ctx, p, have.GetUID()) // and make it anew
+		return true, nil
 	}
 	opts := metav1.ApplyOptions{FieldManager: m.owners.Manager, Force: true}
 	want.SetResourceVersion("1") // which no object ever has
@@ -118,23 +119,23 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 		r.pace.Spend(want.Object)
 	}
 	if err != nil {
-		return fmt.Errorf("apply copy %s: %w", p.name, err)
+		return false, fmt.Errorf("apply copy %s: %w", p.name, err)
 	}
 	if legacyWriter {
-		return m.takeOver(ctx, p, want, got)
+		return false, m.takeOver(ctx, p, want, got)
 	}
 	if have != nil {
 		got, err = m.takeAway(ctx, p, got, m.surplus(want, got, fields.Of(have, m.owners.Manager)))
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	r.wish, r.copy = p.wishOf(original), got.GetResourceVersion()
 	if have != nil {
 		r.contest.Rivals = contest.RivalNames(have, m.owners.Manager, want.Object)
 	}
 	r.contest.Wrote(p.wish())
-	return nil
+	return false, nil
 }
 
 // takeOver makes ours what a legacy konnector owns of a copy, which bears our marks by now.
@@ -206,7 +207,7 @@ func (m *mirror) takeAway(ctx context.Context, p *pair, copied *unstructured.Uns
 
 // surplus are the fields that a copy should not have: what we applied, as ours says, and want no more, and
 // what travels and others wrote beside our marks, as a backup does and a Sync under another name. Of a kind
-// without a spec, such as a Secret, it is all content, whoever wrote it: a spec has controllers that complete it.
+// without a spec, such as a Secret, it is all content that others wrote: a spec has controllers that complete it.
 func (m *mirror) surplus(want, have *unstructured.Unstructured, ours fields.Set) fields.Set {
 	mark := fields.Set{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + m.filter.Marks.Bound: map[string]any{}}}}
 	marked := func(e fields.Entry) bool { return e.Subresource == "" && mark.Overlaps(e.Fields) }

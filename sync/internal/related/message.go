@@ -3,6 +3,7 @@
 package related
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -41,8 +42,19 @@ func (t teller) wrong(name cache.ObjectName, kind string) string {
 	return fmt.Sprintf("%s %s of %s is of type %s, which does not travel", t.filter.Resource.GroupResource(), name, t.owner(), kind)
 }
 
-func (t teller) kept(name cache.ObjectName, why string) string {
-	return fmt.Sprintf("%s %s has lost %s, and is kept: %s; if all are meant, release the deletions of the binding", t.filter.Resource.GroupResource(), name, t.owner(), why)
+// kept says that the copy, which goes for a reason, waits.
+func (t teller) kept(name cache.ObjectName, goes, why string) string {
+	return fmt.Sprintf("%s %s %s, and is kept: %s; if all are meant, release the deletions of the binding",
+		t.filter.Resource.GroupResource(), name, cmp.Or(goes, "has lost "+t.owner()), why)
+}
+
+// Reasons why a copy goes although its original is there.
+func (t teller) strays(kind string) string {
+	return fmt.Sprintf("is a copy of %s, which is of type %s by now and does not travel", t.owner(), kind)
+}
+
+func (t teller) anew() string {
+	return fmt.Sprintf("is a copy of %s that cannot be changed, and has to be made anew", t.owner())
 }
 
 // contested says that others keep changing the copy; empty if they do not.

@@ -37,8 +37,9 @@ func (o *observer) observe(key cache.ObjectName, r *record) (*pair, bool) {
 	// The watch has the last word once it has come as far as the write, also if the copy that it
 	// shows is older: the API server may have been restored from a backup.
 	current := p.taken && copied.GetResourceVersion() == r.copy || watchstore.Newer(r.copy, version)
-	p.settled = !r.stays && unchanged && current
-	p.stays = r.stays && unchanged && !p.taken
+	p.settled = !r.stays && r.goes == (departure{}) && unchanged && current
+	p.stays = r.stays && unchanged && (!p.taken || p.theirs)
+	p.goes = unchanged && p.taken && r.goes.copy == copied.GetUID()
 	p.verified, p.shared, p.read = r.verified, r.shared, p.read || r.read
 	r.verified, r.shared, r.read = false, false, false
 	return p, true

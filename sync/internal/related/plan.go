@@ -13,11 +13,12 @@ type state struct {
 	theirs   bool // only other Syncs want the copy
 	claimed  bool // it is of a cluster that has been replaced, and the claim that it was for is there
 	read     bool // a target reads it still, though its source is being deleted
-	held     bool // too many copies have lost their originals, so that this one waits
-	verified bool // that the original, or what refers to it, has gone was confirmed live
+	held     bool // too many copies go, so that this one waits
+	verified bool // that the original, or what refers to it, has gone was confirmed live, or that the copy goes
 	shared   bool // and that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
-	stays    bool // the original, in this version, is of a type that does not travel, and has no copy
+	stays    bool // the original, in this version, is of a type that does not travel, and has no copy of ours
+	goes     bool // the copy has to go although the original, in this version, is there
 }
 
 // A Step is what to do next.
@@ -58,6 +59,13 @@ func plan(s state) Step {
 		return StepConflict
 	case reason && s.stays:
 		return StepStay
+	// The copy of an original that is of another type by now is lost, or gives way to one of that type.
+	case reason && s.goes && s.held:
+		return StepHold
+	case reason && s.goes && s.verified && s.shared:
+		return StepLeave
+	case reason && s.goes && s.verified:
+		return StepDelete
 	case reason && !s.settled:
 		return StepCopy
 	case reason:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/contest"
@@ -16,14 +17,26 @@ type record struct {
 	pace       Pace
 	contest    contest.Contest // with others that change the copy
 	wish, copy string          // what the copy was found to be made from, and its version then
-	verified   bool            // that the copy has lost its reason has been confirmed live
+	verified   bool            // that the copy has lost its reason, or goes, has been confirmed live
 	shared     bool            // and that another Sync still wants it
 	read       bool            // but a target reads it still, as was seen live
 	stays      bool            // the original is of a type that does not travel
+	goes       departure       // of a copy although it has its original
 	held       bool            // its deletion waits for a release
 	problem    string
 	claims     []cache.ObjectName // that know of the problem
 	late       func()             // takes back what was told of a turn that comes late; nil if nothing was
+}
+
+// begin forgets a copy that goes; what was told stays until it has gone.
+func (r *record) begin() {
+	*r = record{pace: r.pace, contest: r.contest, problem: r.problem, claims: r.claims}
+}
+
+// A departure is which copy has to go although its original is there, and why; zero if none has.
+type departure struct {
+	copy types.UID
+	why  string
 }
 
 // A pair is one original, its copy, and the state that they are in.

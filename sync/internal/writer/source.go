@@ -48,7 +48,7 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// TakeAway takes parts of an object of whatever resource away, whoever owns them.
+// TakeAway takes parts of an object, of any resource, away from all managers that own them.
 func (w *Writer) TakeAway(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string, subresource ...string) (*unstructured.Unstructured, error) {
 	patch := make([]operation, 0, len(pointers))
 	for _, pointer := range pointers {
