@@ -868,10 +868,10 @@ func TestCopyMadeAnewIsRefused(t *testing.T) {
 				b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
 				b.claim(widgets, "Widget", "a")
 				b.names(widgets, "a", `"creds"`)
-				asked := 0
+				var asked atomic.Int32
 				b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 					if r.Resource == secrets && r.Verb == verb {
-						asked++
+						asked.Add(1)
 						return apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("no s3cret here"))
 					}
 					return do()
@@ -882,9 +882,9 @@ func TestCopyMadeAnewIsRefused(t *testing.T) {
 				if want := "an API server does not permit the copy secrets team/creds"; !strings.Contains(told, want) {
 					t.Errorf("%s, referred %t: told %q, want %q", verb, referred, told, want)
 				}
-				before := asked
+				before := asked.Load()
 				time.Sleep(time.Hour)
-				if n := asked - before; n < 1 || n > 10 {
+				if n := asked.Load() - before; n < 1 || n > 10 {
 					t.Errorf("%s: %d requests in an hour", verb, n)
 				}
 				b.fakeSource.Intercept(nil)
