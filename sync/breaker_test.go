@@ -643,11 +643,11 @@ func TestCopiesOfTwoKonnectorsAreCounted(t *testing.T) {
 		copied.SetUID("")
 		copied.SetResourceVersion("")
 		copied.SetManagedFields(nil)
-		deleted := 0
+		var deleted atomic.Int32
 		b.fakeSource.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
 			err := do()
 			if r.Resource == secrets && r.Verb == "delete" && err == nil {
-				deleted++
+				deleted.Add(1)
 				if _, err := b.source.Resource(secrets).Namespace(b.sourceNS).Apply(ctx, name(0), copied, metav1.ApplyOptions{FieldManager: manager}); err != nil {
 					t.Error(err)
 				}
@@ -657,8 +657,8 @@ func TestCopiesOfTwoKonnectorsAreCounted(t *testing.T) {
 		})
 		b.deleteSecret(b.target, b.targetNS, name(0))
 		time.Sleep(time.Minute)
-		if deleted != 2 || left() != 1 || s.Status().HeldCopies != 1 {
-			t.Errorf("%d copies were deleted, %d are left, %d held: want 2, 1 and 1", deleted, left(), s.Status().HeldCopies)
+		if deleted.Load() != 2 || left() != 1 || s.Status().HeldCopies != 1 {
+			t.Errorf("%d copies were deleted, %d are left, %d held: want 2, 1 and 1", deleted.Load(), left(), s.Status().HeldCopies)
 		}
 	})
 }
@@ -673,12 +673,12 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 			s, stop := b.world.sync(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}})
 			defer stop()
 			name, left := b.createCopied(n)
-			deleted := 0
+			var deleted atomic.Int32
 			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 				if r.Resource == secrets && r.Verb == "delete" {
 					b.secret(b.target, b.targetNS, r.Object.Name, "bmV3") //nolint:contextcheck // the world has one
 					time.Sleep(time.Second)                               // which is seen before the copy goes
-					if deleted++; deleted%2 == 0 {
+					if deleted.Add(1)%2 == 0 {
 						return apierrors.NewInternalError(errors.New("not now"))
 					}
 				}
@@ -688,7 +688,7 @@ func TestCopiesAreCountedEachTime(t *testing.T) {
 				b.deleteSecret(b.target, b.targetNS, name(i))
 				b.until("back", func() bool {
 					u := b.copied(name(i))
-					return deleted > i && u != nil && field(u, "data", "password") == "bmV3"
+					return int(deleted.Load()) > i && u != nil && field(u, "data", "password") == "bmV3"
 				})
 			}
 			b.fakeSource.Intercept(nil)
