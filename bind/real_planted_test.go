@@ -436,8 +436,11 @@ func TestPlantedFaults(t *testing.T) {
 				_ = mine.Delete(t.Context(), name, metav1.DeleteOptions{})
 				eventually(t, func() error {
 					u, err := mine.Get(t.Context(), name, metav1.GetOptions{})
-					if err != nil {
+					if apierrors.IsNotFound(err) {
 						return nil
+					}
+					if err != nil {
+						return err
 					}
 					if _, word, held := strings.Cut(u.GetAnnotations()[klutchsync.MessageAnnotation], klutchsync.ReleaseAnnotation+"="); held {
 						patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)

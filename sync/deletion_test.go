@@ -110,8 +110,8 @@ func TestFinalizerRaces(t *testing.T) {
 			raced := false
 			w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 				if r.Verb == "patch" && !raced {
-					raced = true // the write below comes here, too
-					w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"others":"`+time.Now().String()+`"}}}`)
+					raced = true                                                                                            // the write below comes here, too
+					w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"others":"`+time.Now().String()+`"}}}`) //nolint:contextcheck // someone else's
 				}
 				return do()
 			})
