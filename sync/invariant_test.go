@@ -775,7 +775,7 @@ func (m *model) finalCopies() string {
 		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil && !m.kept(copies[name]) {
 			return fmt.Sprintf("secret %s is a copy of nothing", name)
 		}
-		if !m.hasSource(name.Namespace) {
+		if !m.hasSource(name.Namespace) && !m.sim.spaces.closed(name.Namespace) {
 			return fmt.Sprintf("secret %s is where no source is", name)
 		}
 	}
@@ -798,6 +798,8 @@ func (m *model) finalCopy(original *unstructured.Unstructured, copies map[cache.
 	switch {
 	case referred == original.GetName() && m.inStep(source, m.now[sideTarget][cache.NewObjectName(original.GetNamespace(), source.GetName())]) && c == nil:
 		return "has no copy"
+	case c != nil && m.leftBehind(c) && origin(c).Cluster != m.sim.identity(sideTarget): // it is told as someone else's
+		return ""
 	case c != nil && (!m.kept(c) || referred == original.GetName()) && !gocmp.Equal(c.Object["data"], original.Object["data"]):
 		return "has an old copy"
 	}

@@ -321,8 +321,8 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	}
 	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
 		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
-		o.tombstones.Find(ctx, p.key, p.made.UID, p.made.version())
 	}
+	r.proofs.orphan.trace.ask(func() error { return o.tombstones.Find(ctx, p.key, p.made.UID, p.made.version()) })
 	deleted := o.tombstones.Of(p.made.UID)
 	switch {
 	case deleted && p.policy.deletion == DeletionDelete:
@@ -687,7 +687,7 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 	case p.refusing():
 		return max(p.wait, time.Millisecond)
 	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
-		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
+		return r.proofs.orphan.wait()
 	case p.state.target.termination == terminating: // that it lasts is told, whatever else waits
 		return waitPause
 	case p.statusRefused != "":

@@ -209,10 +209,11 @@ func TestHeldOrphansCostNothing(t *testing.T) {
 // I20: only the watch shows that a source was deleted as its finalizer came. Where it has expired, what a
 // list lacks has gone without letting its target go: that stays, and is told after the grace.
 func TestEndThatNoWatchShows(t *testing.T) {
-	for name, test := range map[string]struct{ running, expired bool }{
-		"while the Sync was stopped, and shown":   {false, false},
-		"while the Sync was stopped, and expired": {false, true},
-		"while the Sync ran, and expired":         {true, true},
+	for name, test := range map[string]struct{ running, expired, busy bool }{
+		"while the Sync was stopped, and shown":                           {false, false, false},
+		"while the Sync was stopped, and shown once there is time for it": {false, false, true},
+		"while the Sync was stopped, and expired":                         {false, true, false},
+		"while the Sync ran, and expired":                                 {true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -229,6 +230,15 @@ func TestEndThatNoWatchShows(t *testing.T) {
 				w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
 				if test.expired {
 					w.fakeSource.Restore(w.fakeSource.Version()) // nothing is lost but the past
+				}
+				if test.busy {
+					var watches atomic.Int32
+					w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+						if n := watches.Load(); r.Verb == "watch" && watches.Add(1) > 1 && n < 10 { // the first is that of all sources
+							return apierrors.NewTooManyRequests("busy", 1)
+						}
+						return do()
+					})
 				}
 				if !test.running {
 					s, stop = w.sync(opts)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/loss"
@@ -80,6 +81,38 @@ type orphan struct {
 	uid    types.UID // of the target
 	since  time.Time
 	proven bool // nothing was seen of its source, live, after the grace
+	trace  trace
+}
+
+// A trace is the search for what a watch shows of the end of an orphan's source.
+type trace struct {
+	over   bool // the API server has answered
+	failed int  // times that it has not
+	next   time.Time
+}
+
+// longestTrace is the longest pause of a search, which goes on through the grace: API servers show what
+// happened in the last minute at least.
+const longestTrace = time.Minute
+
+// ask looks once more, if it is time to.
+func (t *trace) ask(find func() error) {
+	if t.over || time.Now().Before(t.next) {
+		return
+	}
+	if t.over = find() == nil; !t.over {
+		t.failed++
+		t.next = time.Now().Add(fates.Pause(t.failed, longestTrace))
+	}
+}
+
+// wait is how long an orphan whose grace goes on waits for the next look.
+func (o *orphan) wait() time.Duration {
+	next := o.since.Add(orphanGrace)
+	if !o.trace.over && o.trace.next.Before(next) {
+		next = o.trace.next
+	}
+	return max(time.Until(next), time.Millisecond)
 }
 
 // orphanGrace is for how long a target has to be seen without its source.

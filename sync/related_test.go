@@ -742,6 +742,38 @@ func TestRefusedCopies(t *testing.T) {
 	}
 }
 
+// A copy of a claim that has gone, whose deletion an API server refuses, is told for the Sync as a whole: a
+// credential that stays is nothing to be silent about.
+func TestRefusedDeletionOfACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		s, stop := b.world.sync(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}})
+		defer stop()
+		b.claim(widgets, "Widget", "a")
+		b.secret(b.target, b.targetNS, "creds", "YQ==")
+		b.names(widgets, "a", `"creds"`)
+		b.until("copied", func() bool { return b.copied("creds") != nil })
+		b.settle()
+		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == secrets && r.Verb == "delete" {
+				return forbidden(r)
+			}
+			return do()
+		})
+		b.deleteSecret(b.target, b.targetNS, "creds")
+		b.delete(b.source, b.sourceNS, "a")
+		time.Sleep(time.Minute)
+		if said := s.Status().Untold; b.get(b.source, b.sourceNS, "a") != nil || b.copied("creds") == nil || len(said) != 1 || !strings.Contains(said[0], "does not permit the copy secrets team/creds") {
+			t.Errorf("claim %v, copy %v, told %q", b.get(b.source, b.sourceNS, "a"), b.copied("creds"), said)
+		}
+		b.fakeSource.Intercept(nil)
+		time.Sleep(11 * time.Minute)
+		if said := s.Status().Untold; b.copied("creds") != nil || len(said) > 0 {
+			t.Errorf("copy %v, told %q", b.copied("creds"), said)
+		}
+	})
+}
+
 // A copy to which no claim refers, since a selector chose it, and which an API server does not take
 // or others change back, is told for the Sync as a whole, until it is as it should be.
 func TestUntoldCopies(t *testing.T) {

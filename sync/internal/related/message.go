@@ -116,12 +116,16 @@ func (t teller) late(p *pair, claims []cache.ObjectName, what string) (takeBack 
 	}
 }
 
-// lastClaim is the claim that a copy was for to which nothing refers any more.
-func (t teller) lastClaim(p *pair) (cache.ObjectName, bool) {
+// lastClaim is the claim, if it is there, that a copy was for to which nothing refers any more.
+func (t teller) lastClaim(p *pair) (key cache.ObjectName, ok bool) {
 	if len(p.referrers) > 0 || p.copy == nil {
-		return cache.ObjectName{}, false
+		return key, false
 	}
-	return t.owners.claim(p)
+	if key, ok = t.owners.claim(p); !ok {
+		return key, false
+	}
+	obj, known := t.owners.Sources.Get(key)
+	return key, obj != nil || !known
 }
 
 // claims are the sources of the bound objects that refer to an original.

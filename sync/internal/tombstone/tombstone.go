@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // Tombstones are the tombstones of the sources of one Sync. Create them with New.
@@ -86,19 +88,22 @@ func (t *Tombstones) UIDWithSuffix(suffix string) types.UID {
 	return types.UID(suffix)
 }
 
-// Find watches again what happened to a source since it had a version. What cannot be seen
-// any more stays unknown.
-func (t *Tombstones) Find(ctx context.Context, source cache.ObjectName, uid types.UID, version string) {
+// Find watches again what happened to a source since it had a version. What the API server does not show
+// any more stays unknown; an error says that it has not answered.
+func (t *Tombstones) Find(ctx context.Context, source cache.ObjectName, uid types.UID, version string) error {
 	if t.Of(uid) || version == "" {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
 	w, err := t.sources.Namespace(source.Namespace).Watch(ctx, metav1.ListOptions{
 		ResourceVersion: version, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, source.Name).String(),
 	})
+	if fates.Is(err, fates.Expired) {
+		return nil
+	}
 	if err != nil {
-		return
+		return err
 	}
 	defer w.Stop()
 	for event := range w.ResultChan() {
@@ -106,7 +111,8 @@ func (t *Tombstones) Find(ctx context.Context, source cache.ObjectName, uid type
 			t.Ended(last)
 		}
 		if t.Of(uid) {
-			return
+			break
 		}
 	}
+	return nil
 }
