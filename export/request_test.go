@@ -55,6 +55,7 @@ func TestRequestNotLookedAt(t *testing.T) {
 			return fails.Load(), nil, apierrors.NewInternalError(errors.New("of no concern to a tenant"))
 		})
 		s.run("apiserviceexportrequest", Options{})
+		synctest.Wait() // for the tenant's namespace, which the fake of live reads lacks
 		s.put(tenant.RequestResource, s.tenant, requestOf("r", "widgets.example.org"))
 		said := func() (phase, reason, message string) {
 			t.Helper()

@@ -93,9 +93,12 @@ func (w world) release(word string) {
 	w.patchRelease(word)
 }
 
+// patchRelease lets pass what is held, and has deletions be counted anew, which would hold those of other tests.
 func (w world) patchRelease(word string) {
 	w.Helper()
-	w.must(w.patch(w.binding(services[0]), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)))
+	for _, name := range services[:2] {
+		w.must(w.patch(w.binding(name), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)))
+	}
 }
 
 // releaseOne waits until a claim is gone. Deletions that arrive after a release are
@@ -105,7 +108,8 @@ func (w world) releaseOne(claim stack.Object) {
 	held := mentions("DeletionsHeld")
 	u := w.await(claim, func(u *unstructured.Unstructured) bool { return u == nil || held(u) })
 	if u != nil {
-		err := w.patch(claim, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, klutchsync.ReleaseAnnotation))
+		_, word, _ := strings.Cut(u.GetAnnotations()[klutchsync.MessageAnnotation], klutchsync.ReleaseAnnotation+"=")
+		err := w.patch(claim, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word))
 		if err != nil && !apierrors.IsNotFound(err) {
 			w.Fatal(err)
 		}

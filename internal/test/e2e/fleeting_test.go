@@ -85,6 +85,7 @@ func TestFleetingClaims(t *testing.T) {
 			if held == 0 {
 				w.Error("nothing was shown: no deletion was held")
 			}
+			w.patchRelease("all of the fleeting ones")
 		})).Feature()
 	testenv.Test(t, f)
 }
