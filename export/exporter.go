@@ -16,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
@@ -41,10 +42,12 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config)}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, tenant.UserAgent)
-	if e.clients, err = connect(e.config); err != nil {
+	once := rest.CopyConfig(e.config) // package queue paces what is refused
+	inflight.Once(once)
+	if e.clients, err = connect(once); err != nil {
 		return nil, err
 	}
-	if e.watches, err = connect(watchstore.Config(e.config)); err != nil {
+	if e.watches, err = connect(watchstore.Config(once)); err != nil {
 		return nil, err
 	}
 	e.assemble()

@@ -174,7 +174,7 @@ func TestEachFateIsPaced(t *testing.T) {
 				w.Add(cache.NewObjectName("ns", "0")) // an event
 				time.Sleep(time.Second)
 				if f := answer.Kind.Fate(); f != fates.Refused && f != fates.Waits {
-					time.Sleep(answer.Kind.Pause(100)) // without
+					time.Sleep(max(answer.Kind.Pause(100), fates.Asked(answer.Err(request)))) // without
 				}
 				if n := w.done.Load(); n != objects {
 					t.Errorf("%d of %d objects are reconciled once the answer is another", n, objects)

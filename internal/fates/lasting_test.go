@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// People are told of a refusal at once, of what a caller has ended never, and of all else once it
+// People are told of a refusal at once, of what is to wait for long too, of what a caller has ended never, and of all else once it
 // has lasted.
 func TestIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -27,6 +28,8 @@ func TestIsTold(t *testing.T) {
 			{status(409, metav1.StatusReasonConflict), false, true},
 			{status(404, metav1.StatusReasonNotFound), false, true},
 			{errors.New("connection refused"), false, true},
+			{apierrors.NewTooManyRequests("not now", 30), false, true},
+			{apierrors.NewTooManyRequests("not now", 60), true, true},
 		} {
 			began := time.Now()
 			for look := range 3 {

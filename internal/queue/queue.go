@@ -19,6 +19,7 @@
 //
 // What fails is called again after a pause, which grows as package fates says: at most to seconds
 // where an API server gives no answer, and to ten minutes where it refuses or something is missing.
+// A pause is as long as the answer asks for, if that is longer, and no more than these ten minutes.
 // An event ends a pause ([Queue.Add]), and a change of what is asked for begins anew with short ones
 // ([Queue.Changed]). The first key that succeeds shows that what was in the way of others is gone: it
 // has two of them called, each of which has two more. The log has a line for each kind of failure
@@ -454,7 +455,7 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 		again, p = max(i.kind.Pause(i.failures), fates.Pause(i.failures, q.opts.Patience)), User
 	}
 	if again > 0 && !q.ended {
-		again = q.pool.delay(again, key, i.failures)
+		again = max(q.pool.delay(again, key, i.failures), fates.Asked(err))
 		q.later(i, key, again, p)
 	}
 	i.busy, i.since = false, time.Now()

@@ -194,7 +194,8 @@ func TestQueueOneAtATime(t *testing.T) {
 	})
 }
 
-// Failures, panics too, are retried ever more slowly, those of an outage soon.
+// Failures, panics too, are retried ever more slowly, those of an outage soon, and what asks for a pause
+// no sooner, though delays are shorter: up to ten minutes.
 func TestQueueRetries(t *testing.T) {
 	for name, test := range map[string]struct {
 		err    error
@@ -204,10 +205,12 @@ func TestQueueRetries(t *testing.T) {
 	}{
 		"outage":  {errors.New("connection refused"), 10 * time.Minute, 600, 150},
 		"refusal": {apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "x", errors.New("no")), 10 * time.Minute, 20, 12},
+		"asked":   {apierrors.NewTooManyRequests("not now", 60), 9*time.Minute + time.Second, 10, 10},
+		"bounded": {apierrors.NewTooManyRequests("not now", 86400), 30*time.Minute + time.Second, 4, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, c := NewPool(1, nil), &calls{}
+				p, c := NewPool(1, func(pause time.Duration, _ cache.ObjectName, _ int) time.Duration { return pause - pause/16 }), &calls{}
 				l := p.Queue(c.fn(0, test.err), Options{Name: "a", Limit: 1})
 				running(t, p, l)
 				l.Add(key("a/x"), User)

@@ -5,10 +5,12 @@ package cluster
 import (
 	"net/http"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
@@ -28,8 +30,10 @@ func Unlimited(config *rest.Config) *rest.Config {
 	return config
 }
 
-// NewClients does no I/O.
+// NewClients does no I/O. Each request is sent once: package queue paces what is refused.
 func NewClients(config *rest.Config) (c Clients, err error) {
+	config = rest.CopyConfig(config)
+	inflight.Once(config)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return c, err
@@ -49,4 +53,4 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 }
 
 // Close ends the connections that are not in use.
-func (c Clients) Close() { c.HTTP.CloseIdleConnections() }
+func (c Clients) Close() { utilnet.CloseIdleConnectionsFor(c.HTTP.Transport) }

@@ -69,7 +69,7 @@ func TestNamespaceRefused(t *testing.T) {
 				if fates.IsRefused(err) != (w.namespaces.Ready().Status == metav1.ConditionFalse) {
 					t.Errorf("after ten seconds %+v", w.namespaces.Ready())
 				}
-				time.Sleep(20 * time.Second)
+				time.Sleep(25 * time.Second) // some answers ask for thirty
 				synctest.Wait()
 				c := w.namespaces.Ready()
 				why := "(" + cluster.Explain(err)
