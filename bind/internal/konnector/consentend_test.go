@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -912,6 +913,36 @@ func TestP20SharedCopy(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{other}, left); diff != "" {
 			t.Errorf("managers (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestProtectedCopy: a copy that the API server keeps once there is no consent keeps no other one, and
+// is told.
+func TestProtectedCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		for _, name := range []string{"a", "b", "c"} {
+			w.put(w.controlPlane, "service", name, "Opaque", "provider")
+		}
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "delete" && r.Object.Name == "a" {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("a policy protects it"))
+			}
+			return do()
+		})
+		w.answer(v1alpha1.ClaimRejected)
+		w.says(v1alpha1.ReasonRevokedCopiesRemain, "secrets")
+		if diff := cmp.Diff([]string{"team/a"}, w.secretsHere()); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+		w.app.Intercept(nil)
+		w.says("")
+		if left := w.secretsHere(); len(left) > 0 {
+			t.Errorf("copies remain: %v", left)
 		}
 	})
 }

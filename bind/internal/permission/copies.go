@@ -34,23 +34,25 @@ type Copies struct {
 }
 
 // Remove deletes the copies of a resource that this binding made, and gives up
-// the ones that others want too. It returns in which namespaces the konnector may not list them.
+// the ones that others want too. A copy that an API server keeps keeps no other one.
+// It returns in which namespaces the konnector may not list them.
 func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, unseen []string, err error) {
+	var refused fates.Refusals
 	for _, namespace := range from.Namespaces {
-		n, err := from.removeIn(ctx, resource, namespace)
+		n, err := from.removeIn(ctx, resource, namespace, &refused)
 		removed += n
 		if fates.Is(err, fates.Forbidden) && errors.Is(err, errUnlisted) {
 			unseen = append(unseen, namespace)
 			continue
 		}
-		if err != nil {
+		if err := refused.Keep(err); err != nil {
 			return removed, unseen, err
 		}
 	}
-	return removed, unseen, nil
+	return removed, unseen, refused.Err()
 }
 
-func (from Copies) removeIn(ctx context.Context, resource schema.GroupVersionResource, namespace string) (removed int, err error) {
+func (from Copies) removeIn(ctx context.Context, resource schema.GroupVersionResource, namespace string, refused *fates.Refusals) (removed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
 	defer cancel()
 	for o, err := range from.in(ctx, resource, namespace) {
@@ -68,10 +70,14 @@ func (from Copies) removeIn(ctx context.Context, resource schema.GroupVersionRes
 				continue
 			}
 		}
-		if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
-			return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
+		err = removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others)
+		if fates.Is(err, fates.None, fates.Absent, fates.Unserved) {
+			removed++
+			continue
 		}
-		removed++
+		if err := refused.Keep(fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)); err != nil {
+			return removed, err
+		}
 	}
 	return removed, nil
 }

@@ -101,25 +101,37 @@ func IgnoreNotFound(err error) error {
 // deleteAll deletes all objects of a resource in a namespace, and returns how many
 // there were.
 func (c Clients) deleteAll(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int, error) {
-	list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return 0, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
+	all, err := listIn(ctx, c, gvr, namespace)
+	if err == nil {
+		_, err = c.deleteEach(ctx, gvr, all)
 	}
-	return len(list.Items), c.deleteEach(ctx, gvr, list.Items)
+	return len(all), err
 }
 
-// deleteEach deletes exactly the objects that were read.
-func (c Clients) deleteEach(ctx context.Context, gvr schema.GroupVersionResource, objects []metav1.PartialObjectMetadata) error {
+func listIn(ctx context.Context, c Clients, gvr schema.GroupVersionResource, namespace string) ([]metav1.PartialObjectMetadata, error) {
+	list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
+	}
+	return list.Items, nil
+}
+
+// deleteEach deletes exactly the objects that were read, and returns how many. One that the API server
+// keeps keeps no other one.
+func (c Clients) deleteEach(ctx context.Context, gvr schema.GroupVersionResource, objects []metav1.PartialObjectMetadata) (deleted int, err error) {
+	var refused fates.Refusals
 	for _, o := range objects {
 		if o.DeletionTimestamp != nil {
 			continue
 		}
 		err := c.Meta.Resource(gvr).Namespace(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
-		if IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete %s %s: %w", gvr.Resource, cache.MetaObjectToName(&o), err)
+		if IgnoreNotFound(err) == nil {
+			deleted++
+		} else if err := refused.Keep(fmt.Errorf("delete %s %s: %w", gvr.Resource, cache.MetaObjectToName(&o), err)); err != nil {
+			return deleted, err
 		}
 	}
-	return nil
+	return deleted, refused.Err()
 }
 
 // put creates or updates a Secret.

@@ -77,7 +77,9 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 	return c.deleteExported(ctx, ns)
 }
 
+// deleteExported deletes what a tenant has of each API. One that an API server keeps keeps no other one.
 func (c *contents) deleteExported(ctx context.Context, ns *corev1.Namespace) error {
+	var refused fates.Refusals
 	for _, name := range exported(ns) {
 		gvr, err := c.resourceOf(ctx, name)
 		if fates.Is(err, fates.Absent) {
@@ -87,26 +89,28 @@ func (c *contents) deleteExported(ctx context.Context, ns *corev1.Namespace) err
 		if err == nil {
 			n, err = c.deleteFrom(ctx, gvr, ns)
 		}
-		if err != nil {
-			return err
-		}
 		if n > 0 {
 			audit.Record(ctx, "objects deleted", "tenant", ns.Labels[v1alpha1.TenantLabel], "namespace", ns.Name, "service", name, "count", n)
 		}
+		if err := refused.Keep(err); err != nil {
+			return err
+		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // deleteFrom deletes what a tenant has of a resource: in a service namespace, or in the cluster.
-func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) (int, error) {
-	if !isTenant(ns) {
-		return c.deleteAll(ctx, gvr, ns.Name)
+func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) (deleted int, err error) {
+	var own []metav1.PartialObjectMetadata
+	if isTenant(ns) {
+		own, err = prefixedObjects(ctx, c.Clients, gvr, ns.Name)
+	} else {
+		own, err = listIn(ctx, c.Clients, gvr, ns.Name)
 	}
-	own, err := prefixedObjects(ctx, c.Clients, gvr, ns.Name)
 	if err != nil {
 		return 0, err
 	}
-	return len(own), c.deleteEach(ctx, gvr, own)
+	return c.deleteEach(ctx, gvr, own)
 }
 
 func exported(ns metav1.Object) []string {

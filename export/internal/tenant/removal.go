@@ -146,17 +146,21 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if err := r.revoke(ctx, ns); err != nil {
 		return nil, err
 	}
-	if waits, err := r.contents.drainPrefixed(ctx, ns, binding.Spec.DeletionPolicy); waits != nil || err != nil {
-		return waits, err
+	waits, refused := r.contents.drainPrefixed(ctx, ns, binding.Spec.DeletionPolicy)
+	if waits != nil || refused != nil && !fates.IsRefused(refused) {
+		return waits, refused
 	}
 	for _, gvr := range []schema.GroupVersionResource{ExportResource, NamespaceResource} {
 		left, err := r.deleteAll(ctx, gvr, ns.Name)
-		if err != nil {
-			return nil, err
+		if err != nil || left > 0 && refused != nil {
+			return nil, errors.Join(err, refused)
 		}
 		if left > 0 {
 			return &waiting{v1alpha1.ReasonDraining, fmt.Sprintf("%d %s are left", left, gvr.Resource)}, nil
 		}
+	}
+	if refused != nil { // what is protected in the cluster keeps nothing in a namespace, and its tenant namespace
+		return nil, refused
 	}
 	if ns.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilnil // nothing is waited for

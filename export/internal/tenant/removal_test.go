@@ -5,16 +5,22 @@ package tenant
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -135,5 +141,86 @@ func TestUnknownPolicyTakesNothing(t *testing.T) {
 		if _, err := r.unlessEmpty(t.Context(), binding, tenant); looked == known || (err == nil) != known {
 			t.Errorf("%q: what is left was looked at: %t, %v", policy, looked, err)
 		}
+	}
+}
+
+// One instance that the API server keeps, of a kind of namespaces or of the cluster, keeps none of the
+// others of a tenant that goes with all it has.
+func TestProtectedInstance(t *testing.T) {
+	h := Holder{Issuer: "i", Subject: "ada", Cluster: "1"}
+	tenant := h.Namespace("cluster")
+	resource := func(plural string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: plural}
+	}
+	c := fakecluster.New(
+		fakecluster.Resource{GroupVersionResource: resource("gadgets"), Kind: "Gadget"},
+		fakecluster.Resource{GroupVersionResource: resource("widgets"), Kind: "Widget"},
+		fakecluster.Resource{GroupVersionResource: resource("zones"), Kind: "Zone", Cluster: true},
+		fakecluster.Resource{GroupVersionResource: ExportResource, Kind: "APIServiceExport"},
+		fakecluster.Resource{GroupVersionResource: NamespaceResource, Kind: "APIServiceNamespace"},
+	)
+	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	for _, name := range []string{tenant, "service"} {
+		create(t, c.Client().Resource(namespaces), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+	}
+	for _, name := range []string{"a", "b"} {
+		for kind, where := range map[string]dynamic.ResourceInterface{
+			"Gadget": c.Client().Resource(resource("gadgets")).Namespace("service"), "Widget": c.Client().Resource(resource("widgets")).Namespace("service"),
+			"Zone": c.Client().Resource(resource("zones")),
+		} {
+			metadata := map[string]any{"name": name}
+			if kind == "Zone" {
+				metadata = map[string]any{"name": tenant + "-" + name, "annotations": map[string]any{v1alpha1.ClusterNamespaceAnnotation: tenant}}
+			}
+			create(t, where, map[string]any{"apiVersion": "example.org/v1", "kind": kind, "metadata": metadata})
+		}
+	}
+	create(t, c.Client().Resource(NamespaceResource).Namespace(tenant), map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace", "metadata": map[string]any{"name": "team"}})
+	c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Verb == "delete" && (r.Object.Name == "a" || r.Object.Name == tenant+"-a") {
+			return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("it is protected"))
+		}
+		return do()
+	})
+	clients := Clients{Kube: fake.NewClientset(), Dyn: c.Client(), Meta: c.Metadata()}
+	held := &contents{Clients: clients, resourceOf: func(_ context.Context, crd string) (schema.GroupVersionResource, error) {
+		plural, _, _ := strings.Cut(crd, ".")
+		return resource(plural), nil
+	}}
+	left := func(gvr schema.GroupVersionResource, namespace string) (names []string) {
+		t.Helper()
+		list, err := c.Client().Resource(gvr).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range list.Items {
+			names = append(names, u.GetName())
+		}
+		return names
+	}
+	service := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "service", Labels: map[string]string{v1alpha1.TenantLabel: tenant}, Annotations: map[string]string{v1alpha1.ExportedAnnotation: "gadgets.example.org,widgets.example.org"},
+	}}
+	if err := held.deleteExported(t.Context(), service); !fates.IsRefused(err) || !strings.Contains(err.Error(), "it is protected (and so it is with 1 more)") {
+		t.Errorf("service namespace: %v", err)
+	}
+	for _, plural := range []string{"gadgets", "widgets"} {
+		if names := left(resource(plural), "service"); !slices.Equal(names, []string{"a"}) {
+			t.Errorf("%s are left: %v", plural, names)
+		}
+	}
+	r := &removals{Clients: clients, breaker: &removalBreaker{opts: &Options{RemovalsAtOnce: -1}}, contents: held, locks: &tenantLocks{}}
+	going := metav1.Now()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: tenant, DeletionTimestamp: &going, Labels: map[string]string{v1alpha1.TenantLabel: tenant}, Annotations: map[string]string{v1alpha1.ExportedAnnotation: "zones.example.org"},
+	}}
+	binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, DeletionTimestamp: &going}, Spec: v1alpha1.ClusterBindingSpec{DeletionPolicy: v1alpha1.DeletionPolicyDelete}}
+	for range 2 { // the second time all that can go has gone
+		if waits, err := r.drain(t.Context(), binding, ns); waits != nil || !fates.IsRefused(err) {
+			t.Errorf("tenant: %v, %v", waits, err)
+		}
+	}
+	if zones, asked := left(resource("zones"), ""), left(NamespaceResource, tenant); !slices.Equal(zones, []string{tenant + "-a"}) || len(asked) > 0 {
+		t.Errorf("zones are left: %v, and APIServiceNamespaces: %v", zones, asked)
 	}
 }

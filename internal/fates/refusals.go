@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fates
+
+import "fmt"
+
+// Refusals are what API servers have against some of many requests. The others are sent all the same,
+// so that one protected object keeps no other one. The zero value has none.
+//
+//	var refused fates.Refusals
+//	for _, o := range objects {
+//		if err := refused.Keep(remove(o)); err != nil {
+//			return err // the next request would meet it, too
+//		}
+//	}
+//	return refused.Err()
+type Refusals struct {
+	first error
+	more  int
+}
+
+// Keep keeps err if it is about this one request, and returns any other error.
+func (r *Refusals) Keep(err error) error {
+	switch {
+	case err == nil:
+	case !ofOne(err):
+		return err
+	case r.first == nil:
+		r.first = err
+	default:
+		if r.more++; IsRefused(err) && !IsRefused(r.first) { // which people are to be told of
+			r.first = err
+		}
+	}
+	return nil
+}
+
+// ofOne reports whether err may be the answer to one request alone: a refusal, another state than was
+// seen, or the word of a webhook, which chooses its code.
+func ofOne(err error) bool {
+	said, _ := Message(err)
+	fate := Of(err).Fate()
+	return fate == Refused || fate == Again || fate == Waits || denied(said)
+}
+
+// Err is the first of them, with the number of the others; nil if there is none.
+func (r *Refusals) Err() error {
+	if r.more == 0 {
+		return r.first
+	}
+	return fmt.Errorf("%w (and so it is with %d more)", r.first, r.more)
+}
