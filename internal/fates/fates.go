@@ -175,6 +175,9 @@ const first = 50 * time.Millisecond
 // Asked is the pause that an API server asks for in its answer err, such as a webhook that denies
 // for a while; 0 if it asks for none, ten minutes at most.
 func Asked(err error) time.Duration {
+	if quiet, is := errors.AsType[silent](err); is {
+		return quiet.asked
+	}
 	s, _ := statusOf(err)
 	if s.Details == nil {
 		return 0
@@ -197,25 +200,40 @@ var ErrAgain = errors.New("look again")
 var ErrTerminal = errors.New("to ask again does not help")
 
 // A silent error has a kind and no text.
-type silent Kind
+type silent struct {
+	kind  Kind
+	asked time.Duration
+	ofOne bool // see Refusals
+}
 
 // Error implements error.
 func (silent) Error() string { return "refused" }
 
-// Silent returns an error of the kind of err that does not say what err says: API servers
+// Silent returns an error of the kind of err, which asks for the same pause, and does not say what err says: API servers
 // repeat what they do not like, and it may be the content of a Secret. Of nil it is nil.
 func Silent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return silent(Of(err))
+	return silent{Of(err), Asked(err), ofOne(err)}
+}
+
+// ofOne reports whether err may be the answer to one request alone: a refusal, another state than was
+// seen, or the word of a webhook, which chooses its code.
+func ofOne(err error) bool {
+	if quiet, is := errors.AsType[silent](err); is {
+		return quiet.ofOne
+	}
+	said, _ := Message(err)
+	fate := Of(err).Fate()
+	return fate == Refused || fate == Again || fate == Waits || denied(said)
 }
 
 // Of is the kind of err. A deadline that passed is a missing answer; callers that set one
 // for themselves ask their context first.
 func Of(err error) Kind {
 	var answer apierrors.APIStatus
-	var kind silent
+	var quiet silent
 	switch {
 	case err == nil:
 		return None
@@ -227,8 +245,8 @@ func Of(err error) Kind {
 		return Superseded
 	case errors.Is(err, context.Canceled):
 		return Ended
-	case errors.As(err, &kind):
-		return Kind(kind)
+	case errors.As(err, &quiet):
+		return quiet.kind
 	case undeclared(err.Error()):
 		return Undeclared
 	default:

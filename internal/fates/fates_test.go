@@ -179,6 +179,9 @@ func TestSilent(t *testing.T) {
 			t.Errorf("%v: kind %d, want %d: %v", err, got, kind, silent)
 		}
 	}
+	if asked := Asked(Silent(apierrors.NewTooManyRequests("s3cret", 60))); asked != time.Minute {
+		t.Errorf("it asks for a pause of %v", asked)
+	}
 }
 
 // What only the texts of API servers say; that they say it: TestRealTexts.

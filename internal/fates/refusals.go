@@ -35,14 +35,6 @@ func (r *Refusals) Keep(err error) error {
 	return nil
 }
 
-// ofOne reports whether err may be the answer to one request alone: a refusal, another state than was
-// seen, or the word of a webhook, which chooses its code.
-func ofOne(err error) bool {
-	said, _ := Message(err)
-	fate := Of(err).Fate()
-	return fate == Refused || fate == Again || fate == Waits || denied(said)
-}
-
 // Err is the first of them, with the number of the others; nil if there is none.
 func (r *Refusals) Err() error {
 	if r.more == 0 {

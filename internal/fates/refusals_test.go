@@ -20,7 +20,7 @@ func TestRefusals(t *testing.T) {
 	}
 	forbidden, conflict := status(403, metav1.StatusReasonForbidden), status(409, metav1.StatusReasonConflict)
 	denial := apierrors.NewTooManyRequests(`admission webhook "slow.example.org" denied the request: not now`, 60)
-	for _, kept := range [][]error{{forbidden}, {conflict, forbidden, nil, denial}, {denial, forbidden}} {
+	for _, kept := range [][]error{{forbidden}, {conflict, forbidden, nil, denial}, {denial, forbidden}, {Silent(denial), Silent(forbidden)}} {
 		var r Refusals
 		for _, err := range kept {
 			if other := r.Keep(err); other != nil {

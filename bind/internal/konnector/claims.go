@@ -158,7 +158,7 @@ func (p *pass) settleClaims(ctx context.Context) (selected []klutchsync.Related,
 	}
 	selected, problems, refused := judge.Select(claims)
 	w := &consentEnd{pass: p, selected: selected, judge: judge}
-	left, err := w.run(ctx)
+	why, err := w.run(ctx)
 	if err != nil || w.waits {
 		return selected, false, err
 	}
@@ -167,8 +167,8 @@ func (p *pass) settleClaims(ctx context.Context) (selected []klutchsync.Related,
 		reason = v1alpha1.ReasonRefusedClaim
 	}
 	c := claimsInSync(reason, problems, permission.Unanswered(p.export.Spec.PermissionClaims, claims))
-	if left != "" {
-		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
+	if why.words != "" {
+		c = warned(c.Type, why.reason, strings.TrimSpace(why.words+" "+c.Message))
 	}
 	if len(claims) > 0 {
 		p.verdict.set(c)

@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -41,6 +42,8 @@ type consentEnd struct {
 	rolesHidden   bool                                 // the konnector may not see where it has the rights of the claims
 	unlisted      []string                             // bindings whose objects it may not list, and which may need a legacy konnector's copies
 	pages         int                                  // of objects that were looked at for a legacy konnector's mark
+	removed       bool                                 // there is no copy without consent any more
+	unused        bool                                 // nor one that no object needs: only rights are left to be given back
 }
 
 // A remainder names the copies that the konnector could not remove.
@@ -68,51 +71,104 @@ func (r remainder) words(binding string) (text string) {
 
 // run removes from both clusters the copies that this binding made of what it has
 // no consent for any more, after it has stopped what makes them. It does so once for
-// each set of consents. What could not be removed is returned as a sentence.
+// each set of consents. Why that could not all be done is returned: the Sync of what there is consent
+// for does not wait for it, and it is tried again after pauses that grow.
 //
 // Where another claim still selects a resource, its Sync removes the surplus copies.
-func (w *consentEnd) run(ctx context.Context) (string, error) {
+func (w *consentEnd) run(ctx context.Context) (obstacle, error) {
 	answers := w.answers()
 	id := fmt.Sprint(w.selected, answers) // nothing that the provider can change
 	if w.pass.record.consent.id == id {
-		return "", nil
+		return obstacle{}, nil
+	}
+	if u := w.pass.record.unfinished; u.id == id && time.Until(u.next) > 0 {
+		w.pass.lookAgain(time.Until(u.next))
+		return u.why, nil
 	}
 	services, known := w.pass.session.namespaces.Services()
 	if !known {
 		w.waits = true
 		w.pass.lookAgain(w.pass.record.unlisted.again())
-		return "", nil
+		return obstacle{}, nil
 	}
-	granted, err := w.begin(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	remains, opened, err := w.removeCopies(ctx, granted, services)
-	if err != nil {
-		return "", err
-	}
-	if remains != "" {
-		w.pass.lookAgain(retryEvery * time.Duration(max(w.pages, 1)))
-		return remains, nil
-	}
-	if err := w.giveUp(ctx, append(granted, opened...), services); err != nil {
-		return "", err
+	why, done, err := w.carryOut(ctx, id, services)
+	if !done {
+		return w.postpone(ctx, id, why, err)
 	}
 	if len(answers) > 0 || w.pass.record.consent.id != "" {
 		audit.Record(ctx, "claims answered", "answers", answers)
 	}
-	w.pass.record.consent = consent{id, w.selected}
-	return "", nil
+	w.pass.record.consent, w.pass.record.unfinished = consent{id, w.selected}, unfinished{}
+	return obstacle{}, nil
+}
+
+// carryOut does what the answers say. It is done, or there is an error or what is to be told.
+func (w *consentEnd) carryOut(ctx context.Context, id string, services []string) (why obstacle, done bool, err error) {
+	granted, err := w.begin(ctx, id)
+	if err != nil {
+		return why, false, err
+	}
+	remains, opened, err := w.removeCopies(ctx, granted, services)
+	if remains != "" || err != nil {
+		return obstacle{v1alpha1.ReasonRevokedCopiesRemain, remains}, false, err
+	}
+	w.removed = true
+	if err := w.giveUp(ctx, append(granted, opened...), services); err != nil {
+		return why, false, err
+	}
+	return why, true, nil
+}
+
+// postpone has the answers be carried out later, and returns what to tell of that. An error that people
+// are not to be told of yet is returned.
+func (w *consentEnd) postpone(ctx context.Context, id string, why obstacle, err error) (obstacle, error) {
+	u := &w.pass.record.unfinished
+	if u.id == id {
+		ctx = fates.FailingSince(ctx, u.since)
+	}
+	told := fates.IsTold(ctx, err) || u.id == id && u.why.words != ""
+	switch {
+	case err == nil:
+	case fates.Of(err).Fate() == fates.Done || !told && !w.unused:
+		return obstacle{}, err
+	case !told:
+		why = obstacle{}
+	default:
+		why = w.explain(why, err)
+	}
+	if u.id != id {
+		*u = unfinished{id: id}
+	}
+	pause := max(u.growing(retryEvery*time.Duration(max(w.pages, 1)), carryOutRarely), fates.Asked(err))
+	if u.why = why; u.lasts() || fates.Asked(err) > 0 { // else each look finds out whether it can be done
+		u.next = time.Now().Add(pause)
+	}
+	w.pass.lookAgain(pause)
+	return why, nil
+}
+
+// explain adds to what remains what an API server has against taking it back.
+func (w *consentEnd) explain(remains obstacle, err error) obstacle {
+	said := cluster.Clip(fates.Stable(err)) // with the object
+	if fates.IsUnanswered(err) {
+		said = cluster.Explain(err)
+	}
+	reason := v1alpha1.ReasonStepFailed
+	if !w.removed && !w.wasDone() { // so that a konnector that starts looks for the copies
+		reason = v1alpha1.ReasonRevokedCopiesRemain
+	}
+	return obstacle{reason, strings.TrimSpace(remains.words + " What the answers to claims take back is not all taken back: " + said + ". It is tried again by itself.")}
 }
 
 // begin finds out where there may be copies, stops the Sync that makes them, and returns the
 // namespaces in which the konnector has the rights of the claims.
 func (w *consentEnd) begin(ctx context.Context, id string) (granted []string, err error) {
+	w.lastCondition = v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync)
 	granted, known, err := w.pass.grantedNamespaces(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w.lastCondition, w.rolesHidden = v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync), !known
+	w.rolesHidden = !known
 	w.maybeAccepted = w.findMaybeAccepted()
 	if w.pass.record.stoppedFor != id {
 		w.pass.syncs.end(w.pass.key, &w.pass.record.sync)
@@ -133,30 +189,25 @@ func (w *consentEnd) removeCopies(ctx context.Context, granted, services []strin
 		w.maybeCopies = slices.Concat(granted, served, services)
 	}
 	here, err := w.removeAll(ctx, w.pass.copiesHere(slices.Concat(granted, served)), w.withoutConsent(klutchsync.TargetSide))
-	if err != nil {
-		return "", nil, err
-	}
-	there, err := w.removeAll(ctx, w.pass.copiesThere(services), w.withoutConsent(klutchsync.SourceSide))
-	if err != nil {
-		return "", nil, err
-	}
+	there, other := w.removeAll(ctx, w.pass.copiesThere(services), w.withoutConsent(klutchsync.SourceSide))
 	remains = here.words(w.pass.binding.Name) + there.words("")
 	if len(w.unlisted) > 0 {
 		slices.Sort(w.unlisted)
 		remains += "Copies that Klutch's konnector made stay until it is known whether they are those of " + cluster.Some(slices.Compact(w.unlisted)) +
 			", whose objects the konnector may not list. kubectl bind repair gives it the right."
 	}
-	return strings.TrimSpace(remains), opened, nil
+	return strings.TrimSpace(remains), opened, cmp.Or(err, other)
 }
 
 // giveUp removes the copies that no object needs, and gives back the rights in the namespaces
-// that are left without an object or a claim.
+// that are left without an object or a claim: not before the copies there are gone.
 func (w *consentEnd) giveUp(ctx context.Context, granted, services []string) (err error) {
 	if len(w.selected) > 0 {
 		if granted, err = w.removeUnused(ctx, granted, services); err != nil {
 			return err
 		}
 	}
+	w.unused = true
 	return w.giveBack(ctx, granted)
 }
 
@@ -182,6 +233,7 @@ func (w *consentEnd) removeUnused(ctx context.Context, granted, services []strin
 
 // removeAll removes the copies of resources, and returns what remains.
 func (w *consentEnd) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (left remainder, err error) {
+	var refused fates.Refusals
 	removed := 0
 	for _, resource := range resources {
 		others := w.claimedElsewhere(resource)
@@ -194,10 +246,9 @@ func (w *consentEnd) removeAll(ctx context.Context, from permission.Copies, reso
 		}
 		n, unseen, err := from.Remove(ctx, resource)
 		removed += n
-		switch {
-		case fates.IsRefused(err):
+		if fates.IsRefused(err) {
 			left.denied = append(left.denied, resource.GroupResource().String())
-		case err != nil:
+		} else if err := refused.Keep(err); err != nil {
 			return left, err
 		}
 		unseen = slices.DeleteFunc(unseen, func(namespace string) bool { return !w.mayHave(resource, from.Owner, namespace) })
@@ -212,15 +263,18 @@ func (w *consentEnd) removeAll(ctx context.Context, from permission.Copies, reso
 	if removed > 0 {
 		audit.Record(ctx, "consent revoked, copies removed", "copies", removed)
 	}
-	return left, nil
+	return left, refused.Err()
 }
 
 func isAll(namespace string) bool { return namespace == metav1.NamespaceAll }
 
 // isDone reports whether the answers were carried out, as far as is known: by this process, or by the konnector
 // of ours whose last word is about them, and not that copies remain.
-func (w *consentEnd) isDone() bool {
-	return w.pass.record.consent.id != "" || w.lastCondition != nil && w.lastCondition.ObservedGeneration == w.pass.binding.Generation && !copiesRemain(w.lastCondition)
+func (w *consentEnd) isDone() bool { return w.pass.record.consent.id != "" || w.wasDone() }
+
+// wasDone reports whether a konnector of ours has said last that no copies remain without these answers.
+func (w *consentEnd) wasDone() bool {
+	return w.lastCondition != nil && w.lastCondition.ObservedGeneration == w.pass.binding.Generation && !copiesRemain(w.lastCondition)
 }
 
 // findMaybeAccepted finds the claims without consent that may have had it before this process began, as if they had it.
@@ -345,14 +399,18 @@ func (p *pass) grantedNamespaces(ctx context.Context) (namespaces []string, know
 	return namespaces, true, nil
 }
 
-// giveBack gives back the rights of claims in the namespaces where they were taken.
+// giveBack gives back the rights of claims in the namespaces where they were taken. One in which the
+// API server keeps them keeps no other one.
 func (w *consentEnd) giveBack(ctx context.Context, namespaces []string) error {
+	var refused fates.Refusals
 	for _, namespace := range namespaces {
 		if err := permission.GiveBack(ctx, w.pass.app.Calls, w.pass.binding.Name, namespace); err != nil {
-			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
+			if err := refused.Keep(fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"

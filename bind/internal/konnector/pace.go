@@ -37,15 +37,21 @@ const (
 	rightsRarely = 40 * time.Second
 )
 
+// carryOutRarely is the longest pause between attempts to take back what answers to claims take back.
+const carryOutRarely = 10 * time.Minute
+
 // A trouble is what keeps a binding from what it needs, and lasts since then. Zero: there is none.
 type trouble struct{ since time.Time }
 
-// again is when to look at it again. The pause doubles with each minute that it lasts.
-func (t *trouble) again() time.Duration {
+// again is when to look at it again.
+func (t *trouble) again() time.Duration { return t.growing(rightsEvery, rightsRarely) }
+
+// growing is a pause that doubles with each minute that it lasts, up to a longest one.
+func (t *trouble) growing(first, longest time.Duration) time.Duration {
 	if t.since.IsZero() {
 		t.since = time.Now()
 	}
-	return min(rightsEvery<<min(time.Since(t.since)/time.Minute, 8), rightsRarely)
+	return min(first<<min(time.Since(t.since)/time.Minute, 8), max(first, longest))
 }
 
 // unknownGrace is how long conditions stay as they were that nothing is known of yet: a

@@ -109,6 +109,7 @@ type bindingRecord struct {
 	unlisted      trouble   // namespaces cannot be listed
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
+	unfinished    unfinished
 	stoppedFor    string    // id of the consent for which what makes copies was last stopped
 	schemaChanged time.Time // when its CRD was last changed
 	schemaRefused refusedSchema
@@ -276,4 +277,16 @@ func (v *verdict) providerFails() bool {
 type consent struct {
 	id       string
 	selected []klutchsync.Related
+}
+
+// An obstacle is why the answers to claims are not all carried out, as ClaimsInSync says it.
+type obstacle struct{ reason, words string }
+
+// An unfinished is the answers to claims that are not all carried out.
+type unfinished struct {
+	trouble
+
+	id   string // of the answers; empty if there are none
+	why  obstacle
+	next time.Time // not before it is tried again
 }

@@ -75,11 +75,16 @@ func (from Copies) removeIn(ctx context.Context, resource schema.GroupVersionRes
 			removed++
 			continue
 		}
-		if err := refused.Keep(fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)); err != nil {
+		if err := refused.Keep(unremoved(o, resource, err)); err != nil {
 			return removed, err
 		}
 	}
 	return removed, nil
+}
+
+// unremoved says which copy an API server does not remove, without its words: they may have the content.
+func unremoved(o *metav1.PartialObjectMetadata, resource schema.GroupVersionResource, err error) error {
+	return fates.Reworded(fates.Silent(err), fmt.Sprintf("the API server %s the removal of the copy %s/%s of %s", fates.Of(err).Word(), o.Namespace, o.Name, resource.GroupResource()))
 }
 
 // errUnlisted says that copies cannot be listed.

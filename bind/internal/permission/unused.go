@@ -58,7 +58,7 @@ func (u *UnusedNamespaces) Among(ctx context.Context, namespaces []string) (unus
 
 // RemoveCopies removes the copies of what claims select: from the App Cluster wherever the
 // konnector may list them, in the given namespaces and, if it may, in all; and from the
-// service namespaces.
+// service namespaces. The error says what an API server keeps.
 func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsync.Related, namespaces, services []string) error {
 	here := Copies{
 		Meta: u.App.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
@@ -72,6 +72,7 @@ func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsy
 
 // removeUnused removes the copies of what claims select from one side.
 func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Related, side klutchsync.Side) error {
+	var refused fates.Refusals
 	seen, removed := map[schema.GroupVersionResource]bool{}, 0
 	for _, r := range selected {
 		if r.From != side || seen[r.Resource] {
@@ -80,14 +81,14 @@ func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Relat
 		seen[r.Resource] = true
 		n, _, err := from.Remove(ctx, r.Resource)
 		removed += n
-		if err != nil && !fates.IsRefused(err) {
+		if err := refused.Keep(err); err != nil {
 			return err
 		}
 	}
 	if removed > 0 {
 		audit.Record(ctx, "copies in namespaces without an object removed", "copies", removed)
 	}
-	return nil
+	return refused.Err()
 }
 
 // isUsed tells whether a namespace of the App Cluster has an object and a claim.
