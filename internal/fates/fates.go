@@ -199,15 +199,16 @@ var ErrAgain = errors.New("look again")
 // ErrTerminal marks an error that a retry cannot cure.
 var ErrTerminal = errors.New("to ask again does not help")
 
-// A silent error has a kind and no text.
+// A silent error has a kind and no text of the error that it stands for.
 type silent struct {
+	said  string
 	kind  Kind
 	asked time.Duration
 	ofOne bool // see Refusals
 }
 
 // Error implements error.
-func (silent) Error() string { return "refused" }
+func (s silent) Error() string { return s.said }
 
 // Silent returns an error of the kind of err, which asks for the same pause, and does not say what err says: API servers
 // repeat what they do not like, and it may be the content of a Secret. Of nil it is nil.
@@ -215,7 +216,7 @@ func Silent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return silent{Of(err), Asked(err), ofOne(err)}
+	return silent{"refused", Of(err), Asked(err), ofOne(err)}
 }
 
 // ofOne reports whether err may be the answer to one request alone: a refusal, another state than was
@@ -228,6 +229,23 @@ func ofOne(err error) bool {
 	fate := Of(err).Fate()
 	return fate == Refused || fate == Again || fate == Waits || denied(said)
 }
+
+// Withheld is Silent of an API server's answer, and says what kind it is and which admission policy or
+// webhook gave it; where no API server has answered, it is err.
+func Withheld(err error) error {
+	said, is := Message(err)
+	if !is {
+		return err
+	}
+	words := "the API server " + Of(err).Word().String() + " it"
+	if who := denier.FindStringSubmatch(said); who != nil {
+		words += " (" + who[1] + ")"
+	}
+	return silent{words, Of(err), Asked(err), ofOne(err)}
+}
+
+// denier is who denies a request: an API server writes the name before the words of that.
+var denier = regexp.MustCompile(`^(?:[^']*: )?(admission webhook "[^"]*"|ValidatingAdmissionPolicy '[^']*') (?:with binding|denied)`)
 
 // Of is the kind of err. A deadline that passed is a missing answer; callers that set one
 // for themselves ask their context first.

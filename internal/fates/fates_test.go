@@ -184,6 +184,27 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// What is withheld says the kind and who denies, and nothing else of what an API server says.
+func TestWithheld(t *testing.T) {
+	quoting := func(code int32, reason metav1.StatusReason, said string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: said}}
+	}
+	for want, err := range map[string]error{
+		"the API server refuses it":                                         quoting(422, metav1.StatusReasonInvalid, `Secret "a" is invalid: data: Invalid value: "s3cret"`),
+		"the API server does not permit it (admission webhook \"w.a.org\")": quoting(403, metav1.StatusReasonForbidden, `admission webhook "w.a.org" denied the request: s3cret`),
+		"the API server refuses it (ValidatingAdmissionPolicy 'mine')":      quoting(422, metav1.StatusReasonInvalid, `secrets "a" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: ValidatingAdmissionPolicy 's3cret' denied`),
+		"the API server does not permit it":                                 quoting(403, metav1.StatusReasonForbidden, `it is 's3cret': ValidatingAdmissionPolicy 's3cret' with binding`),
+		"connection refused":                                                errors.New("connection refused"),
+	} {
+		if got := Withheld(fmt.Errorf("write: %w", err)); !strings.HasSuffix(got.Error(), want) || Of(got) != Of(err) || strings.Contains(got.Error(), "s3cret") {
+			t.Errorf("%v (kind %d), want %s (kind %d)", got, Of(got), want, Of(err))
+		}
+	}
+	if Withheld(nil) != nil {
+		t.Error("no error has become one")
+	}
+}
+
 // What only the texts of API servers say; that they say it: TestRealTexts.
 func TestTexts(t *testing.T) {
 	denied := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}}

@@ -4,6 +4,8 @@ package konnector
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -211,5 +214,34 @@ func TestWatchRefused(t *testing.T) {
 		}
 		cancel()
 		<-done
+	})
+}
+
+// TestTokenIsNotQuoted: what the App Cluster has against a write to the kubeconfig Secret is told
+// without its words, which a policy may have filled with the token: in a condition, and on each claim
+// whose deletion cannot be noted there.
+func TestTokenIsNotQuoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		app := w.keep(true)
+		app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "patch" && r.Resource == cluster.Secrets {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("ValidatingAdmissionPolicy 'quoting' with binding 'b' denied request: it has the token t2"))
+			}
+			return do()
+		})
+		w.run()
+		time.Sleep(time.Minute)
+		condition := w.heartbeat.snapshot().beating
+		logs := &deletionLogs{}
+		journal := logs.of(cache.NewObjectName("klutch-bind", "widgets.example.org"), w.heartbeat.secret).forSync().Save(t.Context(), "deleted")
+		if condition.Reason != v1alpha1.ReasonKubeconfigSecretUpdateFailed || !fates.IsRefused(journal) {
+			t.Fatalf("%+v, %v", condition, journal)
+		}
+		for _, said := range []string{condition.Message, journal.Error(), cluster.Explain(journal)} {
+			if strings.Contains(said, "t2") || !strings.Contains(said, "does not permit") || !strings.Contains(said, "'quoting'") {
+				t.Errorf("it is told: %s", said)
+			}
+		}
 	})
 }

@@ -135,8 +135,9 @@ func TestNamespacesWhileAway(t *testing.T) {
 }
 
 // TestSecretUnkept: that the App Cluster does not take a credential, or the mark of the tenant, into the
-// kubeconfig Secret is told as that: the control plane is there, hears the heartbeat, and is
-// worked with; and once the App Cluster takes it, that is written without a word.
+// kubeconfig Secret is told as that, without its words, which may have the content: the control plane is
+// there, hears the heartbeat, and is worked with; and once the App Cluster takes it, that is written without
+// a word.
 func TestSecretUnkept(t *testing.T) {
 	for _, answer := range fakecluster.Answers() {
 		err := answer.Err(fakecluster.Request{Verb: "patch", Resource: cluster.Secrets, Object: cache.NewObjectName("klutch-bind", "kubeconfig")})
@@ -164,8 +165,11 @@ func TestSecretUnkept(t *testing.T) {
 						t.Errorf("the control plane works, and %+v", now)
 					}
 					quiet := !rotates && answer.Kind == fates.Conflict // who was faster may have recorded it
-					if told := now.beating.Reason == v1alpha1.ReasonKubeconfigSecretUpdateFailed && strings.Contains(now.beating.Message, cluster.Explain(err)); told == quiet {
+					if told := now.beating.Reason == v1alpha1.ReasonKubeconfigSecretUpdateFailed && strings.Contains(now.beating.Message, fates.Withheld(err).Error()); told == quiet {
 						t.Errorf("%+v", now.beating)
+					}
+					if said, is := fates.Message(err); is && strings.Contains(now.beating.Message, said) {
+						t.Errorf("the API server's words are told: %s", now.beating.Message)
 					}
 					if beaten := w.heartbeat.beaten.Load(); beaten == nil {
 						t.Error("the platform has not heard of the konnector")

@@ -113,7 +113,8 @@ func (s *kubeconfigSecret) annotate(ctx context.Context, key, text string) error
 	return nil
 }
 
-// patch merges into the kubeconfig Secret of the App Cluster.
+// patch merges into the kubeconfig Secret of the App Cluster. What an API server has against that is told
+// without its words: an admission policy may quote the token.
 func (s *kubeconfigSecret) patch(ctx context.Context, change map[string]any) error {
 	patch, err := json.Marshal(change)
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *kubeconfigSecret) patch(ctx context.Context, change map[string]any) err
 	}
 	_, err = s.calls.Resource(cluster.Secrets).Namespace(s.name.Namespace).Patch(ctx, s.name.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return err
+	return fates.Withheld(err)
 }
 
 // samePlace tells whether two kubeconfigs differ in the token alone.

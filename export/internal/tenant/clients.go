@@ -134,7 +134,8 @@ func (c Clients) deleteEach(ctx context.Context, gvr schema.GroupVersionResource
 	return deleted, refused.Err()
 }
 
-// put creates or updates a Secret.
+// put creates or updates a Secret. What an API server has against that is told without its words: an
+// admission policy may quote the content.
 func (c Clients) put(ctx context.Context, secret *corev1.Secret) (err error) {
 	secrets := c.Kube.CoreV1().Secrets(secret.Namespace)
 	if secret.ResourceVersion == "" {
@@ -142,7 +143,7 @@ func (c Clients) put(ctx context.Context, secret *corev1.Secret) (err error) {
 	} else {
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
-	return err
+	return fates.Withheld(err)
 }
 
 // obtain reads an object, or makes it where there is none. In a namespace that was made a moment ago

@@ -5,6 +5,7 @@ package tenant
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -183,4 +185,28 @@ func issueBound(a clienttesting.Action) (bool, runtime.Object, error) {
 		Token: "bound to " + string(request.Spec.BoundObjectRef.UID), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
 	}
 	return true, request, nil
+}
+
+// TestCredentialIsNotQuoted: an admission policy that quotes the Secret that it does not admit has the
+// backend tell nobody of the token in it: not the ClusterBinding, and not the log.
+func TestCredentialIsNotQuoted(t *testing.T) {
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount, Namespace: "t"}})
+	client.PrependReactor("create", "serviceaccounts", issueBound)
+	client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		secret := a.(clienttesting.CreateAction).GetObject().(*corev1.Secret)
+		said := fmt.Sprintf("ValidatingAdmissionPolicy 'quoting' with binding 'b' denied request: it has %s", secret.Data[v1alpha1.KubeconfigKey])
+		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), secret.Name, errors.New(said))
+	})
+	c := &credentials{Clients: Clients{Kube: client}, opts: &Options{TokenTTL: time.Hour}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: "t"}}
+	anchor := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TokenAnchorSecret, Namespace: "t", UID: "anchor"}}
+	_, _, err := c.issue(t.Context(), kubeconfig.Kubeconfig{Server: "https://cp.example.com", Namespace: "t"}, secret, anchor, "hash")
+	if !fates.IsRefused(err) {
+		t.Fatalf("the credential is issued, or another error: %v", err)
+	}
+	for _, said := range []string{err.Error(), Against("a step", err)} {
+		if strings.Contains(said, "bound to") || !strings.Contains(said, "does not permit") || !strings.Contains(said, "'quoting'") {
+			t.Errorf("it is told: %s", said)
+		}
+	}
 }
