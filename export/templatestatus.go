@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/exporttemplate"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -32,6 +33,25 @@ func serviceKey(template metav1.Object) []cache.ObjectName {
 		return nil
 	}
 	return []cache.ObjectName{cache.NewObjectName("", exporttemplate.Selected(u).String())}
+}
+
+// storedTemplates are those of our templates that offer an API, as a watch has shown them.
+func (c *control) storedTemplates(service string) (all []*unstructured.Unstructured) {
+	for _, obj := range c.templates.GetStore().List() {
+		if u, ok := obj.(*unstructured.Unstructured); ok && exporttemplate.Selected(u).String() == service {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// noteUnread says on a template that it is not known whether tenants can have its API, and why, once
+// people are to be told.
+func (c *control) noteUnread(ctx context.Context, u *unstructured.Unstructured, err error) error {
+	if !fates.IsTold(ctx, err) {
+		return nil
+	}
+	return c.noteTemplate(ctx, u, v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityWarning, v1alpha1.ReasonStepFailed, tenant.Against("a look at what it offers", err)))
 }
 
 // offering is the API of a CRD, if one of our templates offers it.
@@ -58,6 +78,9 @@ func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectNa
 	}
 	all, err := exporttemplate.List(ctx, catalog.dyn, templateResource)
 	if err != nil {
+		for _, u := range c.storedTemplates(service.Name) {
+			err = errors.Join(err, c.noteUnread(ctx, u, err))
+		}
 		return 0, err
 	}
 	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool { return exporttemplate.Selected(&u).String() != service.Name })
@@ -68,6 +91,8 @@ func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectNa
 	ready, err := c.judgeTemplate(ctx, catalog, first)
 	if err == nil {
 		err = c.noteTemplate(ctx, first, ready)
+	} else {
+		err = errors.Join(err, c.noteUnread(ctx, first, err))
 	}
 	for i := 1; i < len(all) && err == nil; i++ {
 		err = c.noteTemplate(ctx, &all[i], v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, v1alpha1.ReasonShadowed, fmt.Sprintf(
@@ -89,18 +114,18 @@ func (c *control) judgeTemplate(ctx context.Context, catalog templates, u *unstr
 		return broken(v1alpha1.ReasonSchemaMissing, err.Error()), nil
 	}
 	if err != nil {
-		return broken(v1alpha1.ReasonPending, err.Error()), err
+		return v1alpha1.Condition{}, err
 	}
 	if !s.Available() {
 		return broken(v1alpha1.ReasonSchemaMissing, "there is no CustomResourceDefinition "+s.Name()+" that serves a version: install what the service is made of, or correct the name"), nil
 	}
 	found, err := offer.GetCRD(ctx, catalog.dyn, s.Name())
 	if err != nil {
-		return broken(v1alpha1.ReasonSchemaMissing, err.Error()), err
+		return v1alpha1.Condition{}, err
 	}
 	crd, err := crdcompat.Decode(found)
 	if err != nil {
-		return broken(v1alpha1.ReasonSchemaMissing, err.Error()), err
+		return v1alpha1.Condition{}, err
 	}
 	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
 		return broken(v1alpha1.ReasonNotEstablished, "the CustomResourceDefinition "+s.Name()+" does not work: kubectl describe crd "+s.Name()), nil

@@ -3,19 +3,28 @@
 package export
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -71,6 +80,67 @@ func TestForeignTemplateIsLoggedOnce(t *testing.T) {
 	}{{broken("no CRD"), 1}, {broken("no CRD"), 1}, {broken("another one"), 2}, {v1alpha1.True(v1alpha1.ConditionReady), 2}, {broken("another one"), 3}} {
 		if err := c.noteTemplate(ctx, u, step.ready); err != nil || lines != step.lines {
 			t.Errorf("after look %d: %d lines, want %d, %v", i, lines, step.lines, err)
+		}
+	}
+}
+
+// What keeps the backend from reading a template's CRD, or the templates, is told on the template, at
+// once if it is a refusal and else once it has lasted: it said that it works for as long as that lasted.
+func TestTemplateUnread(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		for name, resource := range map[string]schema.GroupVersionResource{"CRD ": offer.CRDResource, "templates ": templateResource} {
+			err := answer.Err(fakecluster.Request{Verb: "get", Resource: resource, Object: cache.NewObjectName("", "widgets.example.org")})
+			if answer.Kind == fates.Absent || answer.Kind == fates.Unserved && name == "CRD " { // there is none, which is told otherwise
+				continue
+			}
+			t.Run(name+strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
+				c := fakecluster.New(
+					fakecluster.Resource{GroupVersionResource: offer.CRDResource, Kind: "CustomResourceDefinition", Cluster: true},
+					fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
+				)
+				if _, err := c.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "offers"},
+				}}, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				offers := c.Client().Resource(templateResource).Namespace("offers")
+				u, failed := offers.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceExportTemplate", "metadata": map[string]any{"name": "widgets"},
+					"spec": map[string]any{"apiServiceSelector": map[string]any{"group": "example.org", "resource": "widgets"}},
+				}}, metav1.CreateOptions{})
+				if failed != nil {
+					t.Fatal(failed)
+				}
+				c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == resource && (r.Verb == "list" || r.Resource == offer.CRDResource) {
+						return err
+					}
+					return do()
+				})
+				ctrl := &control{clients: tenant.Clients{Dyn: c.Client()}, catalog: templates{c.Client()}}
+				ctrl.templates = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{})
+				if err := ctrl.templates.GetStore().Add(u); err != nil {
+					t.Fatal(err)
+				}
+				for _, lasts := range []bool{false, true} {
+					ctx := t.Context()
+					if lasts {
+						ctx = fates.FailingSince(ctx, time.Now().Add(-time.Minute))
+					}
+					if _, failed := ctrl.reconcileTemplates(ctx, cache.NewObjectName("", "widgets.example.org")); fates.Of(failed) != fates.Of(err) {
+						t.Errorf("lasting %t: %v", lasts, failed)
+					}
+					now, failed := offers.Get(t.Context(), "widgets", metav1.GetOptions{})
+					if failed != nil {
+						t.Fatal(failed)
+					}
+					conditions, _, _ := unstructured.NestedSlice(now.Object, "status", "conditions")
+					said := fmt.Sprint(conditions)
+					if told := strings.Contains(said, v1alpha1.ReasonStepFailed) && strings.Contains(said, err.Error()) && strings.Contains(said, "status:False"); told != (lasts || fates.IsRefused(err)) {
+						t.Errorf("lasting %t: %s", lasts, said)
+					}
+				}
+			})
 		}
 	}
 }

@@ -4,7 +4,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Reasons of Ready on a template, besides [ReasonMissingRights].
+// Reasons of Ready on a template, besides [ReasonMissingRights] and [ReasonStepFailed].
 const (
 	ReasonShadowed       = "Shadowed"       // an older template offers the API
 	ReasonSchemaMissing  = "SchemaMissing"  // there is no CRD of the API, or it serves no version

@@ -52,33 +52,51 @@ func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	if _, ok, err := e.Caches.HolderIn(ctx, key.Namespace); !ok {
 		return 0, err
 	}
-	offered, service, err := e.offered(ctx, export)
-	if err != nil {
-		return 0, err
-	}
-	if err := e.noteOffered(ctx, export, offered); err != nil {
-		return 0, err
-	}
-	inSync, refused := e.refresh(ctx, export, service)
-	if refused != nil && inSync.Type == "" {
-		return 0, refused
-	}
-	login, err := e.Logins.Conditions(ctx, key.Namespace)
-	if err != nil {
-		return 0, err
+	found, failed := e.judge(ctx, export)
+	if len(found) == 0 {
+		return 0, failed
 	}
 	silence := e.Caches.Silence(key.Namespace)
-	err = status.Write(ctx, e.Dyn.Resource(tenant.ExportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
+	err := status.Write(ctx, e.Dyn.Resource(tenant.ExportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
 		o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c v1alpha1.Condition) bool {
 			return len(silence) == 0 && c.Type == v1alpha1.ConditionConnected && c.Reason == v1alpha1.ReasonFirstHeartbeatPending
 		})
-		for _, condition := range slices.Concat(login, silence, []v1alpha1.Condition{offered, inSync}) {
+		for _, condition := range slices.Concat(silence, found) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
 		}
 		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
 	})
-	return cmp.Or(e.Authorizations.Due(key.Namespace), wait.Jitter(e.Review, tenant.ReviewSpread)), errors.Join(refused, err)
+	return cmp.Or(e.Authorizations.Due(key.Namespace), wait.Jitter(e.Review, tenant.ReviewSpread)), errors.Join(failed, err)
+}
+
+// judge brings an export in line with its service and its CRD, and returns what is known of it then:
+// nothing if it is too early to tell of an error. What is not known stays as it was.
+func (e *Exports) judge(ctx context.Context, export *v1alpha1.APIServiceExport) ([]v1alpha1.Condition, error) {
+	offered, service, err := e.offered(ctx, export)
+	if err == nil {
+		err = e.noteOffered(ctx, export, offered)
+	}
+	if err != nil {
+		return told(unseen(ctx, err)), err
+	}
+	inSync, failed := e.refresh(ctx, export, service)
+	if failed != nil && inSync.Type == "" {
+		return nil, failed
+	}
+	login, err := e.Logins.Conditions(ctx, export.Namespace)
+	if failed == nil && err != nil {
+		inSync = unseen(ctx, err)
+	}
+	return slices.Concat(login, told(offered), told(inSync)), cmp.Or(failed, err)
+}
+
+// told is a list of a condition, unless that is the zero Condition.
+func told(c v1alpha1.Condition) []v1alpha1.Condition {
+	if c.Type == "" {
+		return nil
+	}
+	return []v1alpha1.Condition{c}
 }
 
 // refresh makes an export what its CRD and its service say, and tells whether it is.
@@ -88,7 +106,7 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 	r := &revision{}
 	condition, err := e.reviseSchema(ctx, export, service, r)
 	if err != nil {
-		return v1alpha1.Condition{}, err
+		return unseen(ctx, err), err
 	}
 	if service != nil {
 		if export.Spec.LostInstances != service.LostInstances {
@@ -99,7 +117,7 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 		}
 		claims, err := e.reviseClaims(ctx, export, *service, r)
 		if err != nil {
-			return v1alpha1.Condition{}, err
+			return unseen(ctx, err), err
 		}
 		if condition.Status == metav1.ConditionTrue {
 			condition = claims
@@ -121,6 +139,15 @@ func untaken(ctx context.Context, err error) v1alpha1.Condition {
 		severity = v1alpha1.SeverityError
 	}
 	return outdated(severity, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, tenant.Against("it", err))
+}
+
+// unseen says that what an export follows cannot be read, and why; the zero Condition if it is too early
+// for that.
+func unseen(ctx context.Context, err error) v1alpha1.Condition {
+	if !fates.IsTold(ctx, err) {
+		return v1alpha1.Condition{}
+	}
+	return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonStepFailed, tenant.Against("a look at what it follows", err))
 }
 
 func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {

@@ -64,3 +64,40 @@ func TestExportRefused(t *testing.T) {
 		})
 	}
 }
+
+// A failing catalogue cannot be read.
+type failing struct{ err error }
+
+func (f failing) Services(context.Context) ([]Service, error) { return nil, f.err }
+
+// Whatever keeps the backend from reading what an export follows, the catalogue or the CRD, is told on
+// the export, at once if it is a refusal and else once it has lasted, and tried again. Whether it is on
+// offer stays as it was.
+func TestExportUnread(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		err := answer.Err(fakecluster.Request{Verb: "get", Resource: CRDResource, Object: cache.NewObjectName("", "widgets.example.org")})
+		t.Run(strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
+			c := fakecluster.New(fakecluster.Resource{GroupVersionResource: CRDResource, Kind: "CustomResourceDefinition", Cluster: true})
+			c.Intercept(func(context.Context, fakecluster.Request, func() error) error { return err })
+			export := &v1alpha1.APIServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "widgets.example.org", Annotations: map[string]string{v1alpha1.WithdrawnAnnotation: v1alpha1.ReasonNotOffered}}}
+			logins := tenant.NewControllers(tenant.New(tenant.Clients{}, &tenant.Options{}), &tenant.Caches{}, nil).Logins
+			for name, catalog := range map[string]Catalog{"catalogue": failing{err}, "CRD": &list{}} {
+				e := &Exports{Services: &Services{Catalog: catalog}, Schemas: &Schemas{Dyn: c.Client()}, Logins: logins}
+				for lasts, ctx := range map[bool]context.Context{false: t.Context(), true: fates.FailingSince(t.Context(), time.Now().Add(-time.Minute))} {
+					found, failed := e.judge(ctx, export)
+					e.Services.Offers.Forget("")
+					if fates.Of(failed) != fates.Of(err) {
+						t.Errorf("%s, lasting %t: %v", name, lasts, failed)
+					}
+					inSync := v1alpha1.FindCondition(found, v1alpha1.ConditionProviderInSync)
+					if told := inSync != nil && inSync.Reason == v1alpha1.ReasonStepFailed && strings.Contains(inSync.Message, err.Error()); told != (lasts || fates.IsRefused(err)) {
+						t.Errorf("%s, lasting %t: %+v", name, lasts, found)
+					}
+					if offered := v1alpha1.FindCondition(found, v1alpha1.ConditionOffered); name == "catalogue" && offered != nil {
+						t.Errorf("nothing is known of the offer, and it is %+v", offered)
+					}
+				}
+			}
+		})
+	}
+}
