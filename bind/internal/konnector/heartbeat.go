@@ -88,7 +88,7 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	}
 	h.noteLook(ctx, f, err)
 	if err != nil {
-		return h.afterFailure(err), nil // conditions say it, once
+		return max(h.afterFailure(err), fates.Asked(err)), nil // conditions say it, once
 	}
 	if f.unkept != nil {
 		h.wanted.Store(true)
@@ -124,7 +124,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 	b, err := h.clusterBinding(limited)
 	if err != nil {
 		h.noteLook(ctx, found{token: token}, err)
-		return h.afterFailure(err), nil
+		return max(h.afterFailure(err), fates.Asked(err)), nil
 	}
 	if h.ofAnotherCluster(b) {
 		h.wanted.Store(true)

@@ -543,3 +543,27 @@ func TestConflictsForever(t *testing.T) {
 		}
 	})
 }
+
+// TestHeartbeatWaitsAsAsked: a control plane that wants the heartbeat in a minute gets it then, and that is told.
+func TestHeartbeatWaitsAsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		var asked atomic.Int64
+		w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource != cluster.ClusterBindings || r.Verb == "get" {
+				return do()
+			}
+			asked.Add(1)
+			return apierrors.NewTooManyRequests(`admission webhook "slow.example.org" denied the request: not now`, 60)
+		})
+		w.run()
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		if n := asked.Load(); n < 9 || n > 10 {
+			t.Errorf("asked %d times in ten minutes", n)
+		}
+		if c := w.heartbeat.snapshot().beating; c.Reason != v1alpha1.ReasonClusterBindingUpdateFailed {
+			t.Errorf("it is told as %+v", c)
+		}
+	})
+}
