@@ -84,7 +84,10 @@ func (e *Exporter) Handler() http.Handler {
 	if e.opts.Provider == nil {
 		return http.NotFoundHandler()
 	}
-	return handshake.New(e.handshake())
+	h := handshake.New(e.handshake())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(inflight.Patient(r.Context())))
+	})
 }
 
 // Run runs the controllers until ctx is done. Run them once at a time: elect a

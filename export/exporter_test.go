@@ -18,6 +18,7 @@ import (
 
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/inflight"
 )
 
 // A webhook that denies with Retry-After costs a request an ask, whatever client-go would make of it,
@@ -66,6 +67,32 @@ func TestEachRequestIsSentOnce(t *testing.T) {
 		sent.Store(0)
 		if err := ask(); sent.Load() != 1 || !fates.Is(err, fates.Overloaded) || fates.Asked(err) != time.Minute || token.Load() != "Bearer secret" {
 			t.Errorf("%s: %d requests, the last one with %q, %v, which asks for a pause of %v", name, sent.Load(), token.Load(), err, fates.Asked(err))
+		}
+	}
+}
+
+// A request for which a person waits is sent again while the API server has too much to do for a moment, and
+// once where it asks for a minute.
+func TestRequestsOfPeopleAreSentAgain(t *testing.T) {
+	for after, want := range map[string]int32{"1": 2, "60": 1} {
+		var sent atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if sent.Add(1) > 1 {
+				_, _ = w.Write([]byte(`{"kind":"Role","apiVersion":"rbac.authorization.k8s.io/v1"}`))
+				return
+			}
+			w.Header().Set("Retry-After", after)
+			w.WriteHeader(http.StatusTooManyRequests)
+		}))
+		e, err := New(&rest.Config{Host: server.URL}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = e.clients.Kube.RbacV1().Roles("team").Get(inflight.Patient(t.Context()), "a", metav1.GetOptions{})
+		server.Close()
+		if sent.Load() != want || (err == nil) != (want > 1) {
+			t.Errorf("after %s s: %d requests, %v", after, sent.Load(), err)
 		}
 	}
 }

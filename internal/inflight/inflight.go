@@ -73,9 +73,25 @@ func (l *Limit) Wrap(config *rest.Config) {
 
 // Once has each request of a client be sent once. Client-go sends what is answered with Retry-After
 // up to ten times more, below all code that counts and paces refusals. A limit still hears what an API
-// server asks for if it is wrapped before.
+// server asks for if it is wrapped before. Requests with a context of Patient are not meant.
 func Once(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
+}
+
+// Patient is a context in which a person waits for the answer, and no queue asks again: client-go does,
+// where an API server asks for a few seconds.
+func Patient(ctx context.Context) context.Context {
+	return context.WithValue(ctx, patient{}, true)
+}
+
+type patient struct{}
+
+func isPatient(ctx context.Context) bool { return ctx.Value(patient{}) != nil }
+
+// isShort reports whether a header Retry-After is no longer than that of an API server that stops.
+func isShort(after string) bool {
+	seconds, err := strconv.Atoi(after)
+	return err == nil && seconds <= 10
 }
 
 type once struct{ next http.RoundTripper }
@@ -83,7 +99,7 @@ type once struct{ next http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (t once) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r)
-	if resp != nil {
+	if resp != nil && (!isPatient(r.Context()) || !isShort(resp.Header.Get("Retry-After"))) {
 		resp.Header.Del("Retry-After")
 	}
 	return resp, err
