@@ -123,11 +123,7 @@ func (n *Keeper) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	}
 	if asked == nil {
 		n.requested(key.Name)
-		n.Mapper.Delete(key.Name)
-		if key.Name == wideNamespace {
-			n.Wide.Delete("")
-		}
-		n.forget(key.Name)
+		n.unmap(key.Name)
 		return n.askFor(ctx, key.Name)
 	}
 	if !n.hasObjects(key.Name) {
@@ -162,6 +158,9 @@ func (n *Keeper) recall(asked *v1alpha1.APIServiceNamespace) bool {
 	n.mu.Unlock()
 	if room && asked.Status.Namespace != "" {
 		n.Mapper.Recall(asked.Name, asked.Status.Namespace)
+		if asked.Name == wideNamespace {
+			n.Wide.Recall("", asked.Status.Namespace)
+		}
 	}
 	return room
 }
@@ -394,7 +393,7 @@ func (n *Keeper) InApp(namespace string) bool {
 // not believed.
 func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if n.InApp(asked.Name) || asked.DeletionTimestamp != nil {
-		n.forget(asked.Name)
+		n.stays(asked.Name)
 		return 0, nil
 	}
 	gone, err := n.Gone(ctx, asked.Name)
@@ -442,10 +441,22 @@ func (n *Keeper) keep(namespace, object string) {
 	}
 }
 
-// forget forgets that a namespace was gone, and what kept its service namespace.
-func (n *Keeper) forget(namespace string) {
+// stays forgets that a namespace was gone, and what kept its service namespace.
+func (n *Keeper) stays(namespace string) {
 	n.goneFor(namespace, false)
 	n.keep(namespace, "")
+}
+
+// unmap forgets the service namespace of a namespace.
+func (n *Keeper) unmap(namespace string) {
+	n.Mapper.Delete(namespace)
+	if namespace == wideNamespace {
+		n.Wide.Delete("")
+	}
+	n.mu.Lock()
+	delete(n.recalled, namespace)
+	n.mu.Unlock()
+	n.stays(namespace)
 }
 
 // goneFor notes whether the namespace is gone, and returns for how long it has been.

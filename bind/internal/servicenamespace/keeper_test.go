@@ -251,4 +251,27 @@ func TestP30ForgedNamespaces(t *testing.T) {
 			t.Errorf("%s is open: %t, is looked at: %t", asked.Name, open, looked)
 		}
 	}
+	for i := range mostRecalled { // the provider takes them back
+		if _, err := w.reconcile(t.Context(), cache.NewObjectName("", fmt.Sprint("space-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.recalled) > 0 {
+		t.Errorf("%d namespaces that are not there any more take up room", len(w.recalled))
+	}
+}
+
+// What was left of cluster-scoped claims that are namespaced in the Control Plane Cluster is looked at, too.
+func TestWideNamespaceIsRecalled(t *testing.T) {
+	w := newAskingWorld(t)
+	w.Gone = func(context.Context, string) (bool, error) { return false, nil }
+	asked := &v1alpha1.APIServiceNamespace{ObjectMeta: metav1.ObjectMeta{Name: wideNamespace, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1alpha1.FieldManager}}}}
+	asked.Status.Namespace = "service"
+	if _, err := w.unmapped(t.Context(), asked); err != nil {
+		t.Fatal(err)
+	}
+	_, open := w.Wide.Of("")
+	if claim, looked := w.Wide.Source(cache.NewObjectName("service", "one")); open || !looked || claim != cache.NewObjectName("", "one") {
+		t.Errorf("open: %t, leads to %s: %t", open, claim, looked)
+	}
 }
