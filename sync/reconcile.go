@@ -186,14 +186,14 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return 0, failure{err: failed}
 		}
 		p.held, p.word = c.askBreaker(p, r)
+		r.hush(p, c.refused.Of(key, refusal.Message))
+		result.Target = p.name
+		c.reports.report(ctx, p, r)
 		if p.held != "" && p.source == nil { // no message tells of it after a restart
 			if err := c.actor.journal.Write(ctx); err != nil {
 				return 0, failure{err: fmt.Errorf("keep what is held: %w", err)}
 			}
 		}
-		r.hush(p, c.refused.Of(key, refusal.Message))
-		result.Target = p.name
-		c.reports.report(ctx, p, r)
 		if hook := c.reports.hooks.Unclaimed; hook != nil && c.observer.unclaimed(p) {
 			hook(ctx, p.key, p.name)
 		}

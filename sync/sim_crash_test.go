@@ -113,6 +113,7 @@ func perform(t *testing.T, p simPlan, b blow) (end outcomeOf, writes int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t.Context(), p)
 		defer s.stop()
+		s.spaces.open = true // the end has no copies where no source is
 		s.stale = b.behind > 0
 		s.strike = func(c *call) bool {
 			writes++

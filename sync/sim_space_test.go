@@ -13,6 +13,7 @@ import (
 // source that is met opens its namespace.
 type simSpaces struct {
 	mu     sync.Mutex
+	open   bool // a start opens all that is served: the program is to leave no copies where no source is
 	served map[string]string
 	tables map[*konnector]*simTable // of those that run
 }
@@ -34,7 +35,7 @@ func (s *simSpaces) start(k *konnector) *klutchsync.Namespaces {
 	t.Namespaces = klutchsync.NewNamespaces(func(namespace string) { s.want(t, namespace) })
 	s.tables[k] = t
 	for namespace, target := range s.served {
-		t.Recall(namespace, target)
+		t.serve(namespace, target, s.open)
 	}
 	return t.Namespaces
 }
@@ -68,11 +69,15 @@ func (s *simSpaces) serve(namespace string) {
 	defer s.mu.Unlock()
 	s.served[namespace] = "svc-" + namespace
 	for _, t := range s.tables {
-		if t.wanted[namespace] {
-			t.Set(namespace, s.served[namespace])
-		} else {
-			t.Recall(namespace, s.served[namespace])
-		}
+		t.serve(namespace, s.served[namespace], s.open)
+	}
+}
+
+func (t *simTable) serve(namespace, target string, open bool) {
+	if open || t.wanted[namespace] {
+		t.Set(namespace, target)
+	} else {
+		t.Recall(namespace, target)
 	}
 }
 

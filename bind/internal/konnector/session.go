@@ -147,25 +147,30 @@ func (s *session) detach() {
 	s.Close()
 }
 
-// holds names an object of an exported API that is in a service namespace; empty if there is none. A
-// service namespace of cluster-scoped APIs is never given up, so that these are not looked for.
+// holds names an object of an API of the tenant that is in a service namespace, or an API of which it cannot be
+// told; empty if there is none. A service namespace of cluster-scoped APIs is never given up, so that these
+// are not looked for.
 func (s *session) holds(ctx context.Context, service string) (string, error) {
-	for _, name := range s.exports.informer.GetStore().ListKeys() {
-		_, name, _ := cache.SplitMetaNamespaceKey(name)
-		export, err := s.exports.get(name)
+	exports, err := s.Calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("list what %s exports: %w", s.place.Namespace, err)
+	}
+	for i := range exports.Items {
+		export, err := cluster.Decode[v1alpha1.APIServiceExport](&exports.Items[i])
 		if err != nil {
 			return "", err
 		}
-		if export == nil || export.Spec.Scope != v1alpha1.NamespacedScope {
+		if export.Spec.Scope != v1alpha1.NamespacedScope {
 			continue
 		}
 		list, err := s.Calls.Resource(crd.SyncVersion(&export.Spec, "")).Namespace(service).List(ctx, metav1.ListOptions{Limit: 1})
 		switch {
-		case fates.Is(err, fates.Unserved): // with its CRD the objects have gone
+		case fates.Is(err, fates.Unserved):
+			return export.Name + " is not served in the version of its APIServiceExport", nil
 		case err != nil:
-			return "", fmt.Errorf("look for %s in %s: %w", name, service, err)
+			return "", fmt.Errorf("look for %s in %s: %w", export.Name, service, err)
 		case len(list.Items) > 0:
-			return name + " " + list.Items[0].GetName(), nil
+			return export.Name + " " + list.Items[0].GetName(), nil
 		}
 	}
 	return "", nil

@@ -137,10 +137,13 @@ func (n *Keeper) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 // unmapped leaves a namespace alone in which no object was met, but for a look at what was left there
 // by a konnector that asked for it.
 func (n *Keeper) unmapped(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	if requestedHere(asked) && n.recall(asked) {
-		return n.giveUp(ctx, asked)
+	if !requestedHere(asked) {
+		return n.noteUnrequested(ctx, asked.Name), nil
 	}
-	return n.noteUnrequested(ctx, asked.Name), nil
+	if !n.recall(asked) {
+		logr.FromContextOrDiscard(ctx).V(1).Info("what was left in a namespace is not looked at: there are too many without objects")
+	}
+	return n.giveUp(ctx, asked)
 }
 
 // mostRecalled bounds what a provider can have watched: it may forge who made an APIServiceNamespace.
@@ -409,6 +412,9 @@ func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 	}
 	if service := asked.Status.Namespace; service != "" {
 		object, err := n.Holds(ctx, service)
+		if fates.IsTold(ctx, err) {
+			n.keep(asked.Name, "it may not be looked at: "+cluster.Explain(err))
+		}
 		if err != nil {
 			return 0, err
 		}

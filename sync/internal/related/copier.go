@@ -343,7 +343,6 @@ func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
 // transfer reads the original and, if there is one, the copy, and writes the copy
 // if it is not what it should be. It is not done if the copy has to go first.
 func (c *Copier) transfer(ctx context.Context, p *pair, r *record) (done bool, err error) {
-	r.stays, r.goes = false, departure{}
 	r.pace.Count()
 	have, taken, err := c.mirror.existing(ctx, p)
 	if err != nil {
@@ -357,6 +356,7 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) (done bool, e
 	if err != nil {
 		return true, fmt.Errorf("read original: %w", err)
 	}
+	r.stays, r.goes = false, departure{} // what was let pass is, until both are read
 	if original != nil && !c.filter.chosen(original, p.name) {
 		return true, nil // it is not what was seen, as the watch is about to show
 	}

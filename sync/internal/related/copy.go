@@ -206,13 +206,13 @@ func (m *mirror) takeAway(ctx context.Context, p *pair, copied *unstructured.Uns
 }
 
 // surplus are the fields that a copy should not have: what we applied, as ours says, and want no more, and
-// what travels and others wrote beside our marks, as a backup does and a Sync under another name. Of a kind
-// without a spec, such as a Secret, it is all content that others wrote: a spec has controllers that complete it.
+// what travels and others wrote beside our marks, as a backup does and a Sync under another name. Of a
+// Secret or a ConfigMap it is all content that others wrote: other kinds have controllers that complete them.
 func (m *mirror) surplus(want, have *unstructured.Unstructured, ours fields.Set) fields.Set {
 	mark := fields.Set{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + m.filter.Marks.Bound: map[string]any{}}}}
 	marked := func(e fields.Entry) bool { return e.Subresource == "" && mark.Overlaps(e.Fields) }
-	_, completed := want.Object["spec"]
-	content := fields.By(have, func(e fields.Entry) bool { return marked(e) || e.Subresource == "" && !completed })
+	whole := m.filter.Resource.Group == "" && (m.filter.Resource.Resource == "secrets" || m.filter.Resource.Resource == "configmaps")
+	content := fields.By(have, func(e fields.Entry) bool { return marked(e) || e.Subresource == "" && whole })
 	delete(content, "f:metadata")
 	delete(content, "f:status")
 	metadata, _ := fields.By(have, marked)["f:metadata"].(map[string]any)
