@@ -148,8 +148,7 @@ func (s *session) detach() {
 }
 
 // holds names an object of an API of the tenant that is in a service namespace, or an API of which it cannot be
-// told; empty if there is none. A service namespace of cluster-scoped APIs is never given up, so that these
-// are not looked for.
+// told; empty if there is none.
 func (s *session) holds(ctx context.Context, service string) (string, error) {
 	exports, err := s.Calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *session) holds(ctx context.Context, service string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if export.Spec.Scope != v1alpha1.NamespacedScope {
+		if export.Spec.Scope == v1alpha1.ClusterScope && export.Spec.ClusterScopedIsolation != v1alpha1.IsolationNamespaced {
 			continue
 		}
 		list, err := s.Calls.Resource(crd.SyncVersion(&export.Spec, "")).Namespace(service).List(ctx, metav1.ListOptions{Limit: 1})

@@ -78,8 +78,8 @@ type Keeper struct {
 	refused map[string]string
 	// kept are the namespaces that are gone and whose service namespaces have objects, with one of each.
 	kept map[string]string
-	// recalled are the namespaces that are mapped for what was left there.
-	recalled map[string]struct{}
+	// recalled are the namespaces without objects, and whether it was looked what was left there.
+	recalled map[string]*look
 	told     time.Time // when the bindings last heard of these
 }
 
@@ -90,7 +90,7 @@ const wideNamespace = v1alpha1.Namespace
 
 // New does no I/O.
 func New(c Config) *Keeper {
-	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, kept: map[string]string{}, recalled: map[string]struct{}{}, withObjects: map[string]types.UID{}}
+	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, kept: map[string]string{}, recalled: map[string]*look{}, withObjects: map[string]types.UID{}}
 	n.Mapper = klutchsync.NewNamespaces(n.want)
 	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
 	n.Queue = controller.New("namespaces", c.WhileOurs(n.reconcile), controller.Options{Workers: 16, Patience: c.Patience})
@@ -140,32 +140,54 @@ func (n *Keeper) unmapped(ctx context.Context, asked *v1alpha1.APIServiceNamespa
 	if !requestedHere(asked) {
 		return n.noteUnrequested(ctx, asked.Name), nil
 	}
-	if !n.recall(asked) {
-		logr.FromContextOrDiscard(ctx).V(1).Info("what was left in a namespace is not looked at: there are too many without objects")
+	wait, err := n.recall(ctx, asked)
+	if err != nil {
+		return 0, err
 	}
-	return n.giveUp(ctx, asked)
+	again, err := n.giveUp(ctx, asked)
+	if again == 0 || wait > 0 && wait < again {
+		again = wait
+	}
+	return again, err
 }
 
-// mostRecalled bounds what a provider can have watched: it may forge who made an APIServiceNamespace.
+// mostRecalled bounds what a provider can have looked at: it may forge who made an APIServiceNamespace.
 const mostRecalled = 1000
 
-// recall has the Syncs look at what was left in a service namespace. It reports whether there is room
-// for one more.
-func (n *Keeper) recall(asked *v1alpha1.APIServiceNamespace) bool {
+// recall has the Syncs look at a service namespace in which something was left, which it finds out once:
+// after the grace period, in which Syncs can still meet an object. It returns the rest of that.
+func (n *Keeper) recall(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (wait time.Duration, err error) {
+	service := asked.Status.Namespace
 	n.mu.Lock()
-	_, known := n.recalled[asked.Name]
-	room := known || len(n.recalled) < mostRecalled
-	if room {
-		n.recalled[asked.Name] = struct{}{}
+	l, known := n.recalled[asked.Name]
+	if !known && len(n.recalled) < mostRecalled {
+		l = &look{since: time.Now()}
+		n.recalled[asked.Name] = l
 	}
 	n.mu.Unlock()
-	if room && asked.Status.Namespace != "" {
-		n.Mapper.Recall(asked.Name, asked.Status.Namespace)
+	if l == nil || l.over || service == "" {
+		return 0, nil
+	}
+	if left := n.Grace - time.Since(l.since); left > 0 {
+		return left, nil
+	}
+	object, err := n.Holds(ctx, service)
+	if err != nil {
+		return 0, err
+	}
+	if l.over = true; object != "" && !n.hasObjects(asked.Name) {
+		n.Mapper.Recall(asked.Name, service)
 		if asked.Name == wideNamespace {
-			n.Wide.Recall("", asked.Status.Namespace)
+			n.Wide.Recall("", service)
 		}
 	}
-	return room
+	return 0, nil
+}
+
+// A look is one at what was left in a namespace without objects.
+type look struct {
+	since time.Time // when the namespace was first seen without
+	over  bool
 }
 
 // noteUnrequested remembers a namespace, and returns when to look at it again.

@@ -198,6 +198,13 @@ func TestLeftBehind(t *testing.T) {
 			_, err := w.Calls.Resource(cluster.APIServiceNamespaces).Namespace("tenant").Get(t.Context(), "team", metav1.GetOptions{})
 			return err == nil
 		}
+		if again, err := look(); err != nil || again != time.Minute {
+			t.Fatal(again, err)
+		}
+		if _, looked := n.Mapper.Source(cache.NewObjectName("service", "one")); looked {
+			t.Error("a namespace in which an object may still be met is looked at")
+		}
+		time.Sleep(time.Minute)
 		if _, err := look(); err != nil {
 			t.Fatal(err)
 		}
@@ -235,10 +242,13 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
+// leftOne is Holds where something was left.
+func leftOne(context.Context, string) (string, error) { return "widgets.example.org one", nil }
+
 // P30: a provider that forges who asked for namespaces has no more than so many of them looked at.
 func TestP30ForgedNamespaces(t *testing.T) {
 	w := newAskingWorld(t)
-	w.Gone = func(context.Context, string) (bool, error) { return false, nil }
+	w.Gone, w.Holds, w.Grace = func(context.Context, string) (bool, error) { return false, nil }, leftOne, 0
 	for i := range mostRecalled + 10 {
 		asked := &v1alpha1.APIServiceNamespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("space-", i), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1alpha1.FieldManager}}}}
 		asked.Status.Namespace = "service-" + asked.Name
@@ -264,7 +274,7 @@ func TestP30ForgedNamespaces(t *testing.T) {
 // What was left of cluster-scoped claims that are namespaced in the Control Plane Cluster is looked at, too.
 func TestWideNamespaceIsRecalled(t *testing.T) {
 	w := newAskingWorld(t)
-	w.Gone = func(context.Context, string) (bool, error) { return false, nil }
+	w.Gone, w.Holds, w.Grace = func(context.Context, string) (bool, error) { return false, nil }, leftOne, 0
 	asked := &v1alpha1.APIServiceNamespace{ObjectMeta: metav1.ObjectMeta{Name: wideNamespace, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1alpha1.FieldManager}}}}
 	asked.Status.Namespace = "service"
 	if _, err := w.unmapped(t.Context(), asked); err != nil {
