@@ -13,7 +13,7 @@ import (
 // source that is met opens its namespace.
 type simSpaces struct {
 	mu     sync.Mutex
-	open   bool // a start opens all that is served: the program is to leave no copies where no source is
+	open   bool // a start opens all that is served, as a program does that has its namespaces from elsewhere
 	served map[string]string
 	tables map[*konnector]*simTable // of those that run
 }
@@ -23,8 +23,8 @@ type simTable struct {
 	wanted map[string]bool
 }
 
-func newSimSpaces() *simSpaces {
-	return &simSpaces{served: map[string]string{}, tables: map[*konnector]*simTable{}}
+func newSimSpaces(open bool) *simSpaces {
+	return &simSpaces{open: open, served: map[string]string{}, tables: map[*konnector]*simTable{}}
 }
 
 // start returns the table of a konnector that starts.

@@ -182,7 +182,7 @@ func simResource(mutate bool) fakecluster.Resource {
 }
 
 func newSim(ctx context.Context, p simPlan) *sim {
-	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, spaces: newSimSpaces()}
+	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, spaces: newSimSpaces(p.seed%2 == 0)}
 	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", s.resource(sideSource)), fakecluster.Named("dst", s.resource(sideTarget))}
 	s.model = newModel(s)
 	for side, c := range s.clusters {
