@@ -12,6 +12,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -629,7 +630,16 @@ func (m *model) undeclared(source *unstructured.Unstructured) bool {
 // sources of one name within a minute none can tell which one it was.
 func (m *model) inherits(target, source *unstructured.Unstructured) bool {
 	return m.peers[string(target.GetUID())] != "" && sourceUID(target) == "" && holds(source) && annotation(target, klutchsync.BoundAnnotation) == "true" &&
-		annotation(target, klutchsync.OrphanedAnnotation) == "" && !older(target, source)
+		annotation(target, klutchsync.OrphanedAnnotation) == "" && !older(target, source) && !begunFor(target, source)
+}
+
+// begunFor reports whether a Sync has begun to take a target over for another source, and has not come as
+// far as to name it: a backup may hold that.
+func begunFor(target, source *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(target.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		parts := strings.Split(entry.Manager, "/")
+		return len(parts) == 3 && parts[0] == "klutch.anynines.com" && parts[2] != "status" && parts[2] != "related" && !strings.HasSuffix(string(source.GetUID()), parts[2])
+	})
 }
 
 // older reports whether the clocks say that a target is older than its source: if

@@ -104,10 +104,6 @@ func TestSim(t *testing.T) {
 	all.check(t, seeds)
 }
 
-// openSeeds are of histories that are red and not understood yet: a claim that is restored after it was
-// deleted as its finalizer came, and created anew, goes on to say TargetConflict.
-var openSeeds = []uint64{9550}
-
 // simProcess simulates a range of histories in a process of its own, and returns what that prints.
 func simProcess(t *testing.T, from, to uint64, more ...string) (printed string) {
 	t.Helper()
@@ -194,9 +190,6 @@ func plans(t *testing.T) iter.Seq[simPlan] {
 			return
 		}
 		for seed := *simFrom; seed < *simSeeds; seed++ {
-			if slices.Contains(openSeeds, seed) {
-				continue
-			}
 			if !yield(newPlan(seed)) {
 				return
 			}
