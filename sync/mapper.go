@@ -100,7 +100,7 @@ func NewNamespaces(want func(sourceNamespace string)) *Namespaces {
 // namespace has already stays with it, and Set reports false.
 func (n *Namespaces) Set(source, target string) bool { return n.put(source, target, false) }
 
-// Recall has a Sync look at what is left in target of an earlier time: at targets whose sources have
+// Recall has a Sync look at targets that an earlier time left in the namespace target: their sources have
 // gone since. It opens source to nothing. The first source that is met there asks for a target
 // namespace, as if there were none, and no target becomes a source ([Hooks].Unclaimed). A source
 // that is mapped by Set stays so. As Set it reports whether source has the target.

@@ -138,7 +138,7 @@ func FuzzP26Prefix(f *testing.F) {
 }
 
 // FuzzP26Namespaces: whatever is asked of a table in whatever order, no two namespaces
-// share a target, and each way leads back; what is only recalled leads nowhere for a source. Of each
+// share a target, and each way leads back; a recalled namespace leads nowhere for a source. Of each
 // byte of ops one half is a source; of the other the top bit recalls, and the rest are a target, or
 // none for a deletion.
 func FuzzP26Namespaces(f *testing.F) {

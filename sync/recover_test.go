@@ -207,8 +207,8 @@ func TestCollectingIsHeldAfterARestore(t *testing.T) {
 	})
 }
 
-// What is held of orphans since a cluster may have been restored, or since they are too many, has no
-// message that tells of it: a restart goes on with what the journal says.
+// No message tells of orphans that are held, since a cluster may have been restored or since they are too
+// many: a restart goes on with the journal.
 func TestHeldOrphansOverARestart(t *testing.T) {
 	for name, restored := range map[string]bool{"restored from a backup": true, "too many": false} {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func (w *consentEnd) run(ctx context.Context) (obstacle, error) {
 	return obstacle{}, nil
 }
 
-// carryOut does what the answers say. It is done, or there is an error or what is to be told.
+// carryOut does what the answers say. It is done, or there is an error, or an obstacle to tell of.
 func (w *consentEnd) carryOut(ctx context.Context, id string, services []string) (why obstacle, done bool, err error) {
 	granted, err := w.begin(ctx, id)
 	if err != nil {

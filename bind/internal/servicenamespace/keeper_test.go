@@ -173,8 +173,8 @@ func TestP25NamespacesReady(t *testing.T) {
 }
 
 // A namespace that the App Cluster does not have, since it was restored, say, keeps its service namespace
-// for as long as this has an object, or nobody may look. What was left there is looked at, and nothing is
-// opened, until an object is met.
+// for as long as this has an object, or the konnector may not look. The Syncs look at the objects that were left
+// there, and open nothing, until they meet a claim.
 func TestLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newAskingWorld(t)

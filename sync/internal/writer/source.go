@@ -59,7 +59,7 @@ func (w *Writer) TakeAway(ctx context.Context, client dynamic.ResourceInterface,
 
 // jsonPatch patches an object of just the incarnation and the version that was seen. An API server
 // answers 409 where a replaced value is another one, and 422 where a test of the patch fails, as it does to
-// what is invalid.
+// an invalid object.
 func (w *Writer) jsonPatch(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, patch []operation, subresource ...string) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(append([]operation{{"replace", "/metadata/uid", string(seen.GetUID())}, {"replace", "/metadata/resourceVersion", seen.GetResourceVersion()}}, patch...))
 	if err != nil {
