@@ -563,7 +563,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 		r.losses.End() // it is there, and not in an old cache only
 	}
 	if l := &r.losses; l.Lost() && !deleting {
-		p.refused, p.answer, p.due, p.wait, p.returnTime = ReasonVanished, l.Why(), l.Due(p.targets), l.Wait(), l.Until()
+		p.refused, p.answer, p.due, p.wait, p.returnTime = ReasonVanished, l.Why(), l.Due(p.targets), l.Wait(p.targets), l.Until()
 		if !p.due {
 			return
 		}

@@ -27,13 +27,14 @@ const (
 
 // A History remembers the losses of one source. The zero History knows of none.
 type History struct {
-	known  bool // that there was one
-	lost   bool // now
-	again  bool // asked for, counted and refused before a start
-	count  int  // in a row
-	next   time.Time
-	listed int    // as of which list of targets the target had vanished
-	why    string // it does not return after the pause either; empty if it does
+	known  bool      // that there was one
+	lost   bool      // now
+	again  bool      // asked for, counted and refused before a start
+	count  int       // in a row
+	paced  time.Time // the end of the pause that this loss began
+	next   time.Time // when to ask for the return: then, or later where it was withheld
+	listed int       // as of which list of targets the target had vanished
+	why    string    // it does not return after the pause either; empty if it does
 }
 
 // Lost reports whether the target has vanished and is not seen again yet.
@@ -51,7 +52,7 @@ func (h *History) Counted() bool { return h.lost && h.again }
 // Begin begins the pause of a target that had vanished as of a list of targets, or goes on with what a
 // message said of it before a start: it is over if the return was asked for and refused.
 func (h *History) Begin(source metav1.Object, said string, listed int) {
-	first := h.count == 0
+	first, begins := h.count == 0, !h.lost
 	why, refused := strings.CutPrefix(said, Refused)
 	h.known, h.lost, h.again, h.listed, h.why = true, true, first && refused, listed, ""
 	switch {
@@ -60,6 +61,9 @@ func (h *History) Begin(source metav1.Object, said string, listed int) {
 	case first && h.recall(source, said):
 	default:
 		h.begin()
+	}
+	if begins {
+		h.paced = h.next
 	}
 }
 
@@ -104,11 +108,17 @@ func (h *History) End() { h.lost, h.why = false, "" }
 // Over reports whether the pause is. A change of the source does not end it.
 func (h *History) Over() bool { return !time.Now().Before(h.next) }
 
-// Due reports whether the target may return: after the pause, or with a new list if it could not before.
-func (h *History) Due(listed int) bool { return h.Over() || h.why != "" && h.listed != listed }
+// Due reports whether the target may return.
+func (h *History) Due(listed int) bool { return h.Wait(listed) <= 0 }
 
-// Wait is the rest of the pause.
-func (h *History) Wait() time.Duration { return time.Until(h.next) }
+// Wait is how long the target may not return yet. A new list ends the wait of one that could not, but
+// not the pause: a platform that takes its kind away and offers it again would get one after the other.
+func (h *History) Wait(listed int) time.Duration {
+	if h.why != "" && h.listed != listed {
+		return time.Until(h.paced)
+	}
+	return time.Until(h.next)
+}
 
 // Until says which loss in a row the pause is for, and the full second by which it has ended.
 func (h *History) Until() string {

@@ -28,23 +28,23 @@ func TestPausesInARow(t *testing.T) {
 		var h History
 		for i := range 20 {
 			h.Begin(created, "", i)
-			if want := min(time.Second<<i, Longest); h.Wait() != want || h.Due(i) {
-				t.Errorf("loss %d: %v left, not %v; due %t", i+1, h.Wait(), want, h.Due(i))
+			if want := min(time.Second<<i, Longest); h.Wait(i) != want || h.Due(i) {
+				t.Errorf("loss %d: %v left, not %v; due %t", i+1, h.Wait(i), want, h.Due(i))
 			}
 			var started History
 			started.Begin(created, Returns+h.Until(), i)
-			if left := started.Wait() - h.Wait(); left < 0 || left >= time.Second {
-				t.Errorf("after a start %v is left, not %v", started.Wait(), h.Wait())
+			if left := started.Wait(i) - h.Wait(i); left < 0 || left >= time.Second {
+				t.Errorf("after a start %v is left, not %v", started.Wait(i), h.Wait(i))
 			}
-			time.Sleep(h.Wait())
+			time.Sleep(h.Wait(i))
 			if !h.Due(i) {
 				t.Errorf("loss %d: not due after its pause", i+1)
 			}
 			h.End()
 		}
 		time.Sleep(2*Longest + 1)
-		if h.Begin(created, "", 0); h.Wait() != time.Second {
-			t.Errorf("%v in a new row", h.Wait())
+		if h.Begin(created, "", 0); h.Wait(0) != time.Second {
+			t.Errorf("%v in a new row", h.Wait(0))
 		}
 	})
 }
@@ -60,11 +60,16 @@ func TestRefusedReturn(t *testing.T) {
 		}
 		h.End()
 		h.Begin(&metav1.ObjectMeta{}, message, 1) // which was not taken off
-		if h.Due(1) || h.Counted() || h.Wait() != 2*time.Second {
-			t.Errorf("the next loss: due %t, counted %t, %v", h.Due(1), h.Counted(), h.Wait())
+		if h.Due(1) || h.Counted() || h.Wait(1) != 2*time.Second {
+			t.Errorf("the next loss: due %t, counted %t, %v", h.Due(1), h.Counted(), h.Wait(1))
 		}
+		if h.Withhold("it is not on offer", 1); h.Due(1) || h.Due(2) || h.Wait(2) != 2*time.Second {
+			t.Errorf("not on offer, within the pause: due %t before and %t after a list", h.Due(1), h.Due(2))
+		}
+		time.Sleep(2 * time.Second)
+		h.Begin(&metav1.ObjectMeta{}, "", 1) // as it is looked at, and still not on offer
 		if h.Withhold("it is not on offer", 1); h.Due(1) || !h.Due(2) {
-			t.Errorf("not on offer: due %t before and %t after a list", h.Due(1), h.Due(2))
+			t.Errorf("not on offer, after the pause: due %t before and %t after a list", h.Due(1), h.Due(2))
 		}
 	})
 }
