@@ -596,6 +596,10 @@ func (s *sim) asItIs() {
 		}
 	}
 	s.expireAll()
+	if s.missed { // a watch that had just ended goes on behind the event, and lists nothing
+		s.pass(time.Second)
+		s.expireAll()
+	}
 	s.pass(toldWithin)
 	for i := range s.windows {
 		s.windows[i].until = 0

@@ -67,6 +67,7 @@ type sim struct {
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
 	hidden     []string       // places at which the next event is never seen
+	missed     bool           // an event was not seen, unless by a list since
 	narrow     [2]string      // a field of things that the schema does not know
 	plain      [2]bool        // of the sides, whether their things have no status subresource
 	step       int
@@ -492,7 +493,7 @@ func (s *sim) deliver(w simWatch) {
 		return
 	}
 	s.note("event to %s, hidden", w.place)
-	s.hidden = slices.Delete(s.hidden, at, at+1)
+	s.hidden, s.missed = slices.Delete(s.hidden, at, at+1), true
 	w.Skip()
 }
 
