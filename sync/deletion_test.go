@@ -94,6 +94,61 @@ func TestSlowDeletionIsToldAfterAContest(t *testing.T) {
 	})
 }
 
+// What users remove from a claim that is being deleted goes from the target too, also where another writer owns
+// it as well: it may be what keeps the target. A writer that claims it anew each time does not keep the deletion.
+func TestRemovalWhileDeleting(t *testing.T) {
+	for what, insists := range map[string]bool{"claimed once": false, "claimed each time": true} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				stop := w.run(Options{})
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+				time.Sleep(time.Minute)
+				stop()
+				w.restored(t.Context(), "a")
+				if insists {
+					w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+						err := do()
+						if err == nil && (r.Verb == "apply" || r.Verb == "patch") {
+							w.restored(ctx, "a")
+						}
+						return err
+					})
+				} else {
+					w.merge(w.target, w.targetNS, "a", `{"metadata":{"finalizers":["example.org/hold"]}}`)
+				}
+				w.delete(w.source, w.sourceNS, "a")
+				w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":null,"size":"large"}}`)
+				defer w.run(Options{})()
+				time.Sleep(time.Minute)
+				u := w.targetOf("a")
+				switch {
+				case insists && u != nil:
+					t.Error("the target is not deleted")
+				case !insists && (u == nil || field(u, "spec", "color") != nil || field(u, "spec", "size") != "large"):
+					t.Errorf("the target is %v", u)
+				}
+			})
+		})
+	}
+}
+
+// restored has a tool that restores backups own all of a target, beside those that do.
+func (w *world) restored(ctx context.Context, name string) {
+	u := w.targetOf(name) //nolint:contextcheck // the world has one
+	if u == nil {
+		return
+	}
+	all := metav1.ManagedFieldsEntry{
+		Manager: "restorer", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: u.GetAPIVersion(), FieldsType: "FieldsV1",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:color":{},"f:size":{}}}`)},
+	}
+	u.SetManagedFields(append(u.GetManagedFields(), all))
+	if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Update(ctx, u, metav1.UpdateOptions{FieldManager: "restorer"}); err != nil {
+		w.Error(err)
+	}
+}
+
 // I18: a claim that others write while the Sync puts its finalizer on, or takes it off, is looked at again
 // at once: a lost race is no refusal, and nothing is told.
 func TestFinalizerRaces(t *testing.T) {

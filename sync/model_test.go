@@ -288,7 +288,7 @@ func (r *modelRun) content(k *modelKonnector) content {
 		return contentRewritten
 	case !settled && k.applied != 0 && dst.gen != k.applied && k.sourceAt != live:
 		return contentRewritten
-	case (settled && owned || !settled && dst.managed == src.uid && !src.deleting) && dst.shared:
+	case (settled && owned || !settled && dst.managed == src.uid) && dst.shared:
 		return contentShared
 	case settled && owned:
 		return contentInSync

@@ -753,7 +753,7 @@ func display(resource schema.GroupVersionResource, name cache.ObjectName) string
 // takesFieldsNow reports whether the fields of ours that others own as well are taken away from them
 // now: when all else is in step, and before an edit, since what the edit removes would stay theirs.
 func (o *observer) takesFieldsNow(p *pair, inStep bool) bool {
-	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed && !p.state.source.deleting
+	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed
 }
 
 // vanished reports whether there is no target, and there was one: this Sync has seen it, or the source

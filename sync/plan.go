@@ -158,7 +158,7 @@ func decideDeletion(s state) step {
 	changed := (dst.relation == relationOurs || dst.relation == relationLegacyWrote) && dst.content.edited() && !s.paused
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
-	case dst.ours() && dst.content == contentShared && !dst.managed && !s.refusing() && !s.paused:
+	case dst.ours() && dst.content == contentShared && !s.refusing() && !s.paused:
 		return stepTakeFields
 	case changed && s.heldByOthers == "" && dst.content == contentEmptyMap:
 		return stepEmptyMap
