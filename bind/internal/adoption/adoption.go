@@ -133,8 +133,8 @@ func (t *Tracker) isPutOff(claim cache.ObjectName) bool {
 	return time.Now().Before(t.waiting[claim].next)
 }
 
-// settle forgets an object, or notes why it is no claim. Where there is no room for it, there is
-// none for the others that wait for room.
+// settle forgets an object, or notes why it is no claim: of many, each is looked at as rarely as makes one
+// request in fates.Share in all. Where there is no room for it, there is none for the others that wait for room.
 func (t *Tracker) settle(claim cache.ObjectName, reason string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +144,7 @@ func (t *Tracker) settle(claim cache.ObjectName, reason string, err error) {
 		t.more = t.more && len(t.waiting) > 0
 		return
 	}
-	o.pause = min(max(2*o.pause, firstPause), longestPause)
+	o.pause = max(min(max(2*o.pause, firstPause), longestPause), time.Duration(len(t.waiting))*fates.Share)
 	o.reason, o.next, o.why = reason, time.Now().Add(o.pause), ""
 	if reason == v1alpha1.ReasonAdoptionLimit {
 		for _, o := range t.waiting {
