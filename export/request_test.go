@@ -77,7 +77,7 @@ func TestRequestNotLookedAt(t *testing.T) {
 			t.Errorf("while it lasts: %q %q %q", phase, reason, message)
 		}
 		fails.Store(false) // there is no record
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		if phase, reason, _ := said(); phase != string(v1alpha1.RequestFailed) || reason != v1alpha1.ReasonNotAuthorized {
 			t.Errorf("once it is over: %q %q", phase, reason)
 		}

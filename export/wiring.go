@@ -159,24 +159,27 @@ type watch struct {
 func (c *control) controllers() (map[string]*controller.Controller, error) {
 	all := map[string]*controller.Controller{}
 	var errs []error
-	work := func(workers int, name string, fn controller.Func, watches ...watch) {
-		ctrl := controller.New(name, fn, controller.Options{Workers: workers, Patience: lastRetry})
+	work := func(opts controller.Options, name string, fn controller.Func, watches ...watch) {
+		opts.Patience = lastRetry
+		ctrl := controller.New(name, fn, opts)
 		for _, f := range watches {
 			_, err := ctrl.Watch(f.from, f.keys)
 			errs = append(errs, err)
 		}
 		all[name] = ctrl
 	}
-	add := func(name string, fn controller.Func, watches ...watch) { work(4, name, fn, watches...) }
+	add := func(name string, fn controller.Func, watches ...watch) {
+		work(controller.Options{Workers: 4}, name, fn, watches...)
+	}
 	add("tenant", c.tenants.Tenants.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.ClusterBindings, tenant.NamespaceKey},
 		watch{c.caches.Accounts, tenant.NamespaceKey}, watch{c.caches.Bindings, tenant.NamespaceKey}, watch{c.caches.Entries, tenant.NamespaceKey})
-	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
+	work(controller.Options{Workers: 4, Meanwhile: c.tenants.ClusterBindings.Meanwhile}, "clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
 	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
 	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered}, watch{c.caches.Owned, c.caches.ExportsOfAdopted},
 		watch{c.caches.ClusterBindings, c.caches.ExportsOfSilent}, watch{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
 	add("prefixed", c.tenants.Prefixed.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.Exports, tenant.NamespaceKey})
-	work(16, "apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
+	work(controller.Options{Workers: 16}, "apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
 		watch{c.caches.Owned, c.caches.NamespacesKeys}, watch{c.caches.Bindings, c.caches.NamespaceAround}, watch{c.caches.Roles, c.caches.NamespaceAround},
 		watch{c.caches.Entries, c.caches.NamespaceAround}) // a tenant asks for many at once, and each pass waits for one answer after another
 	return all, errors.Join(errs...)

@@ -28,8 +28,9 @@ type Func = func(ctx context.Context, key cache.ObjectName) (again time.Duration
 
 // Options tune a Controller. The zero value is ready to use.
 type Options struct {
-	Workers  int           // concurrent calls of the Func; 0 means 1
-	Patience time.Duration // see queue.Options
+	Workers   int           // concurrent calls of the Func; 0 means 1
+	Patience  time.Duration // see queue.Options
+	Meanwhile Func          // see queue.Options
 }
 
 // A Controller calls a Func for every key added to it.
@@ -45,7 +46,7 @@ type Controller struct {
 // New returns a Controller that must be started with Run.
 func New(name string, fn Func, opts Options) *Controller {
 	workers := max(opts.Workers, 1)
-	return &Controller{name: name, queue: queue.NewPool(workers, spread).Queue(fn, queue.Options{Name: name, PerNamespace: workers, Patience: opts.Patience})}
+	return &Controller{name: name, queue: queue.NewPool(workers, spread).Queue(fn, queue.Options{Name: name, PerNamespace: workers, Patience: opts.Patience, Meanwhile: opts.Meanwhile})}
 }
 
 // spread has what failed at once not be tried again at once.
@@ -58,6 +59,9 @@ func spread(pause time.Duration, _ cache.ObjectName, failures int) time.Duration
 
 // Add queues key. Adding a key that already waits is a no-op.
 func (c *Controller) Add(key cache.ObjectName) { c.queue.Add(key, queue.User) }
+
+// Look queues key for what a pause after a failure does not delay; see queue.Options.Meanwhile.
+func (c *Controller) Look(key cache.ObjectName) { c.queue.Look(key, queue.User) }
 
 // Watch queues keys(obj) for every object inf reports as added, changed or
 // deleted. What failed before counts no more, unless only a status has changed: controllers

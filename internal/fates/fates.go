@@ -74,6 +74,8 @@ const (
 	Terminal                  // a retry cannot cure it: ErrTerminal
 	Unreachable               // no answer, or none of an API server
 	Failing                   // the API server cannot answer now
+	Broken                    // this request meets a failure: of a webhook, of the API server, or of a proxy
+	Unknown                   // an error of a program, and none of the network
 	Damaged                   // the API server cannot read what it has stored
 	Overloaded                // the API server has too much to do
 	Unauthorized              // the credential is not valid
@@ -97,8 +99,9 @@ const (
 	Kinds                     // their number
 )
 
-// Longest pauses. What an API server has not answered is tried again soon, since users
-// wait for the end of an outage; what it refuses, and what waits for an event, has time.
+// Longest pauses. What meets no API server, or one that is not ready, is tried again soon, since users
+// wait for the end of an outage, and one request every few seconds costs little; what an API server
+// refuses, what fails while it works, and what waits for an event, has time.
 const (
 	soon = 2500 * time.Millisecond
 	slow = 30 * time.Second
@@ -131,6 +134,8 @@ func (k Kind) row() row {
 		Ahead:         {Again, CannotTake, soon},
 		Unreachable:   {Later, CannotTake, soon},
 		Failing:       {Later, CannotTake, soon},
+		Broken:        {Later, CannotTake, rare},
+		Unknown:       {Later, CannotTake, rare},
 		Damaged:       {Later, CannotTake, slow},
 		Overloaded:    {Later, CannotTake, slow},
 		Unauthorized:  {Later, CannotTake, slow},
@@ -267,8 +272,10 @@ func Of(err error) Kind {
 		return quiet.kind
 	case undeclared(err.Error()):
 		return Undeclared
-	default:
+	case noAnswer(err):
 		return Unreachable
+	default:
+		return Unknown
 	}
 }
 
@@ -343,7 +350,7 @@ func ofStatus(s metav1.Status, err error) Kind {
 	k := ofReason(s.Reason, s.Code)
 	switch {
 	case denied(s.Message):
-		return ofDenial(k)
+		return ofDenial(k, s)
 	case has(metav1.CauseTypeResourceVersionTooLarge):
 		return Ahead
 	case k == Forbidden && has(corev1.NamespaceTerminatingCause):
@@ -354,7 +361,7 @@ func ofStatus(s metav1.Status, err error) Kind {
 		return Contested
 	case k == Invalid && of("metadata.uid"):
 		return Replaced
-	case k == Failing:
+	case k == Broken:
 		return ofFailure(err.Error())
 	}
 	return k
@@ -368,15 +375,19 @@ func denied(said string) bool {
 // ofDenial is the kind of a denial, whose author has chosen its code: it may say that the
 // request has to wait, or what is wrong with it, and knows nothing of credentials, of what is
 // there and of versions.
-func ofDenial(k Kind) Kind {
-	if k == Failing || k == Overloaded || k.Fate() == Refused {
+func ofDenial(k Kind, s metav1.Status) Kind {
+	fails := s.Code >= http.StatusInternalServerError || ofReason(s.Reason, 0) != Unreachable
+	switch {
+	case (k == Failing || k == Broken) && fails: // the webhook is not ready, and the API server is
+		return Broken
+	case k == Overloaded, k.Fate() == Refused:
 		return k
 	}
 	return Forbidden
 }
 
-// ofFailure is the kind of what an API server calls an error of its own and is one of the
-// request: all that its typed patches and its store do not take.
+// ofFailure is the kind of what an API server calls an error of its own: it may be one of the request,
+// which its typed patches or its store do not take, or its store may not be ready.
 func ofFailure(said string) Kind {
 	switch {
 	case undeclared(said):
@@ -385,8 +396,11 @@ func ofFailure(said string) Kind {
 		return Invalid
 	case strings.Contains(said, "etcdserver: request is too large"), strings.Contains(said, "trying to send message larger than max"):
 		return TooLarge
+	case strings.Contains(said, "failed calling webhook"): // which may quote all of these
+	case strings.Contains(said, "etcdserver: "), strings.Contains(said, "rpc error: code = "):
+		return Failing
 	}
-	return Failing
+	return Broken
 }
 
 // undeclared reports whether an API server says that an apply has a field that it does not
@@ -423,8 +437,10 @@ func ofReason(reason metav1.StatusReason, code int32) Kind {
 		return Unsupported
 	case metav1.StatusReasonStoreReadError:
 		return Damaged
-	case metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout:
+	case metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout:
 		return Failing
+	case metav1.StatusReasonInternalError: // client-go calls each 5xx so that it does not know
+		return OfCode(max(int(code), http.StatusInternalServerError))
 	default:
 		return OfCode(int(code))
 	}
@@ -457,9 +473,11 @@ func OfCode(code int) Kind {
 		return Invalid
 	case http.StatusTooManyRequests:
 		return Overloaded
-	}
-	if code >= http.StatusInternalServerError {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return Failing
 	}
-	return Unreachable
+	if code < http.StatusBadRequest { // the way leads elsewhere
+		return Unreachable
+	}
+	return Broken
 }

@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"net"
 	"net/http"
 	"os/exec"
@@ -58,7 +59,7 @@ func TestReasons(t *testing.T) {
 		metav1.StatusReasonNotAcceptable:         NotAcceptable,
 		metav1.StatusReasonRequestEntityTooLarge: TooLarge,
 		metav1.StatusReasonUnsupportedMediaType:  Unsupported,
-		metav1.StatusReasonInternalError:         Failing,
+		metav1.StatusReasonInternalError:         Broken,
 		metav1.StatusReasonExpired:               Expired,
 		metav1.StatusReasonServiceUnavailable:    Failing,
 	}
@@ -105,10 +106,10 @@ func reasons(t *testing.T) (out []metav1.StatusReason) {
 // What proxies answer has a code and no reason; client-go makes errors of both kinds.
 func TestCodes(t *testing.T) {
 	for code, want := range map[int]Kind{
-		400: Malformed, 401: Unauthorized, 402: Unreachable, 403: Forbidden, 404: Absent, 405: NotAllowed, 406: NotAcceptable, 407: Unreachable, 408: Unreachable,
-		409: Conflict, 410: Expired, 411: Unreachable, 412: Unreachable, 413: TooLarge, 415: Unsupported, 418: Unreachable, 421: Unreachable, 422: Invalid,
-		423: Unreachable, 425: Unreachable, 428: Unreachable, 429: Overloaded, 431: Unreachable, 451: Unreachable,
-		500: Failing, 501: Failing, 502: Failing, 503: Failing, 504: Failing, 507: Failing, 511: Failing, 599: Failing,
+		301: Unreachable, 400: Malformed, 401: Unauthorized, 402: Broken, 403: Forbidden, 404: Absent, 405: NotAllowed, 406: NotAcceptable, 407: Broken, 408: Failing,
+		409: Conflict, 410: Expired, 411: Broken, 412: Broken, 413: TooLarge, 415: Unsupported, 418: Broken, 421: Broken, 422: Invalid,
+		423: Broken, 425: Failing, 428: Broken, 429: Overloaded, 431: Broken, 451: Broken,
+		500: Broken, 501: Broken, 502: Failing, 503: Failing, 504: Failing, 507: Broken, 511: Broken, 599: Broken,
 	} {
 		if got := Of(status(int32(code), "")); got != want {
 			t.Errorf("code %d is of kind %d, want %d", code, got, want)
@@ -137,6 +138,11 @@ func TestKinds(t *testing.T) {
 		"nothing":             {nil, None},
 		"cancelled":           {fmt.Errorf("get: %w", context.Canceled), Ended},
 		"deadline":            {context.DeadlineExceeded, Unreachable},
+		"of a program":        {errors.New("no such key"), Unknown},
+		"cut short":           {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), Unreachable},
+		"webhook is down":     {said(500, metav1.StatusReasonInternalError, `Internal error occurred: failed calling webhook "a.b": rpc error: code = Unavailable`), Broken},
+		"webhook, 503":        {said(503, metav1.StatusReasonServiceUnavailable, `admission webhook "a.b" denied the request: later`), Broken},
+		"no leader":           {said(500, "", "etcdserver: no leader"), Failing},
 		"no connection":       {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, Unreachable},
 		"wrapped":             {fmt.Errorf("write: %w", status(403, metav1.StatusReasonForbidden)), Forbidden},
 		"no namespace":        {status(404, metav1.StatusReasonNotFound), Absent},
@@ -152,6 +158,7 @@ func TestKinds(t *testing.T) {
 		"too large for gRPC":  {said(500, "", "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097692 vs. 2097152)"), TooLarge},
 		"webhook, 404":        {said(404, metav1.StatusReasonNotFound, `admission webhook "a.b" denied the request: NotFound`), Forbidden},
 		"webhook, 429":        {said(429, metav1.StatusReasonTooManyRequests, `admission webhook "a.b" denied the request: later`), Overloaded},
+		"webhook, 408":        {said(408, "", `admission webhook "a.b" denied the request: later`), Forbidden},
 		"webhook, UID":        {said(422, metav1.StatusReasonInvalid, `admission webhook "a.b" denied the request: metadata.uid`), Invalid},
 		"policy, 401":         {said(401, metav1.StatusReasonUnauthorized, `widgets "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), Forbidden},
 		"look again":          {fmt.Errorf("status: %w", ErrAgain), Superseded},
@@ -172,7 +179,7 @@ func TestSilent(t *testing.T) {
 		t.Error("no error has become one")
 	}
 	for kind, err := range map[Kind]error{
-		Invalid: status(422, metav1.StatusReasonInvalid), Forbidden: status(403, metav1.StatusReasonForbidden), Unreachable: errors.New("s3cret"),
+		Invalid: status(422, metav1.StatusReasonInvalid), Forbidden: status(403, metav1.StatusReasonForbidden), Unknown: errors.New("s3cret"),
 	} {
 		silent := Silent(err)
 		if got := Of(fmt.Errorf("copy: %w", silent)); got != kind || strings.Contains(silent.Error(), "s3cret") {
@@ -262,7 +269,7 @@ func TestTable(t *testing.T) {
 		if refused := k.Word() == Refuses || k.Word() == DoesNotPermit; refused != (r.fate == Refused) {
 			t.Errorf("of kind %d, which has fate %d, people are told that an API server %s it", k, r.fate, k.Word())
 		}
-		if r.fate == Later && r.longest > time.Minute {
+		if r.fate == Later && r.longest > time.Minute && k != Broken && k != Unknown {
 			t.Errorf("kind %d is tried again after %v only", k, r.longest)
 		}
 	}

@@ -35,6 +35,7 @@ var notOfRealServers = map[Kind]string{
 	Ended:      "the caller's own",
 	Superseded: "our own",
 	Terminal:   "our own",
+	Unknown:    "our own",
 	Damaged:    "what is stored would have to be damaged behind the back of the API server: TestReasons",
 }
 
@@ -72,8 +73,8 @@ func (w *walk) webhooks(t *testing.T) {
 	stays := map[metav1.StatusReason]Kind{
 		metav1.StatusReasonInvalid: Invalid, metav1.StatusReasonBadRequest: Malformed, metav1.StatusReasonMethodNotAllowed: NotAllowed,
 		metav1.StatusReasonNotAcceptable: NotAcceptable, metav1.StatusReasonRequestEntityTooLarge: TooLarge, metav1.StatusReasonUnsupportedMediaType: Unsupported,
-		metav1.StatusReasonTooManyRequests: Overloaded, metav1.StatusReasonServerTimeout: Failing, metav1.StatusReasonTimeout: Failing,
-		metav1.StatusReasonInternalError: Failing, metav1.StatusReasonServiceUnavailable: Failing, metav1.StatusReasonUnknown: Malformed, // with code 400
+		metav1.StatusReasonTooManyRequests: Overloaded, metav1.StatusReasonServerTimeout: Broken, metav1.StatusReasonTimeout: Broken,
+		metav1.StatusReasonInternalError: Broken, metav1.StatusReasonServiceUnavailable: Broken, metav1.StatusReasonUnknown: Malformed, // with code 400
 	}
 	for i, reason := range reasons(t) {
 		want, ok := stays[reason]
@@ -85,7 +86,7 @@ func (w *walk) webhooks(t *testing.T) {
 			t.Errorf("reason %q: kind %d, want %d: %s", reason, got, want, describe(err))
 		}
 	}
-	codes := map[int32]Kind{400: Malformed, 405: NotAllowed, 406: NotAcceptable, 413: TooLarge, 415: Unsupported, 422: Invalid, 429: Overloaded, 500: Failing, 502: Failing, 503: Failing, 504: Failing}
+	codes := map[int32]Kind{400: Malformed, 405: NotAllowed, 406: NotAcceptable, 413: TooLarge, 415: Unsupported, 422: Invalid, 429: Overloaded, 500: Broken, 502: Broken, 503: Broken, 504: Broken}
 	for _, code := range []int32{200, 301, 400, 401, 402, 403, 404, 405, 406, 408, 409, 410, 412, 413, 415, 418, 422, 423, 429, 500, 502, 503, 504} {
 		want, ok := codes[max(code, 400)]
 		if !ok {
@@ -357,7 +358,7 @@ func (w *walk) rows() []answer {
 			return w.denied("b", metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests})
 		}},
 		{"the answer to a write is lost", Failing, w.loseAnswer},
-		{"a webhook is down", Failing, send("POST", configMaps, plain, configMap("b", "down", ""))},
+		{"a webhook is down", Broken, send("POST", configMaps, plain, configMap("b", "down", ""))},
 		{"an aggregated server is down", Failing, send("GET", "/apis/down.example.org/v1/namespaces/default/things", plain, "")},
 		{"a document that has changed", Unreachable, send("GET", "/openapi/v3/api/v1?hash=OLD", plain, "")},
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +18,12 @@ import (
 func IsUnanswered(err error) bool {
 	_, is := errors.AsType[*url.Error](err)
 	return is
+}
+
+// noAnswer reports whether err says that the network has led to no answer, or to none that is whole.
+func noAnswer(err error) bool {
+	_, is := errors.AsType[net.Error](err)
+	return is || IsUnanswered(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // IsDistrusted reports whether err says that the certificate of what answers is not to be believed.

@@ -18,7 +18,9 @@
 // quarters of the workers: the next queue finds one free.
 //
 // What fails is called again after a pause, which grows as package fates says: at most to seconds
-// where an API server gives no answer, and to ten minutes where it refuses or something is missing.
+// where an API server cannot be reached, since its return is to be noticed within seconds and one
+// request every few seconds costs little; and to ten minutes where it refuses, where a webhook or
+// anything else fails while the API server works, or where something is missing.
 // A pause is as long as the answer asks for, if that is longer, and no more than these ten minutes.
 // An event ends a pause ([Queue.Add]), and a change of what is asked for begins anew with short ones
 // ([Queue.Changed]). The first key that succeeds shows that what was in the way of others is gone: it
@@ -89,6 +91,7 @@ const lookEvery = time.Second
 
 // A Func works on a key. It is called again after the time that it returns, unless that
 // is 0, and after an error; [fates.IsTold] with the context then says whether the error has lasted.
+// The time that it returns with an error is that of [Options].Meanwhile.
 type Func = func(context.Context, cache.ObjectName) (again time.Duration, err error)
 
 // A Delay changes how long to wait until key is worked on again, after so many failures
@@ -182,6 +185,12 @@ type Options struct {
 	// because of an outage. Package fates may say more.
 	Patience time.Duration
 
+	// Meanwhile, if not nil, is called with a key in the pause after a failure, at the time that the Func
+	// has returned with the error, or Meanwhile since, for what does not depend on what has failed. Its
+	// calls do not overlap with those of the Func with the same key, and count as no failures; after an
+	// error the Func is next.
+	Meanwhile Func
+
 	// Late, if not nil, is called with a key that waits for Slow while a call of the Pool takes as
 	// long, once for each turn and priority. Its calls do not overlap, nor with those of the Func
 	// with the same key. It needs no worker, and must not block.
@@ -221,6 +230,9 @@ type item struct {
 	failing
 	called failing // as it was when the call began: what the call itself changes is told sooner than it ends
 	timer  *time.Timer
+
+	due       time.Time // the end of the pause after a failure
+	meanwhile bool      // the next call is in that pause, and of Meanwhile
 }
 
 // A failing is the failures of a key in a row.
@@ -301,8 +313,24 @@ func (q *Queue) Changed(key cache.ObjectName, p Priority) {
 	q.put(key, p)
 }
 
+// Look is Add of a key of which only that has changed which Options.Meanwhile does: a pause after a
+// failure goes on.
+func (q *Queue) Look(key cache.ObjectName, p Priority) {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	i := q.items[key]
+	meanwhile := i != nil && i.timer != nil && !i.waiting && !i.busy && i.failures > 0 && q.opts.Meanwhile != nil
+	q.put(key, p)
+	if meanwhile {
+		i.meanwhile = true
+	}
+}
+
 func (q *Queue) put(key cache.ObjectName, p Priority) {
 	i := q.items[key]
+	if i != nil {
+		i.meanwhile = false
+	}
 	switch {
 	case q.ended, i != nil && i.waiting && i.priority <= p:
 		return
@@ -383,10 +411,18 @@ func (l *line) empty(t tier) bool {
 // work calls the function for key, and tells of its failures.
 func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("object", key.String())
-	again, err := call(logr.NewContext(q.failing(ctx, key), log), key, q.fn)
+	since, meanwhile := q.failing(ctx, key)
+	if meanwhile {
+		again, err := call(logr.NewContext(since, log), key, q.opts.Meanwhile)
+		if q.finish(key, func(i *item) time.Duration { return q.untilDue(i, key, again, err) }); err != nil {
+			log.V(4).Info("in the pause after a failure not all is done", "reason", err.Error())
+		}
+		return
+	}
+	again, err := call(logr.NewContext(since, log), key, q.fn)
 	ended := err != nil && ctx.Err() != nil // which is no failure
 	kind := fates.Of(err)
-	before, now, pause := q.finish(key, again, err, ended || kind == fates.Terminal)
+	before, now, pause := q.finish(key, func(i *item) time.Duration { return q.note(i, key, again, err, ended || kind == fates.Terminal) })
 	switch {
 	case ended:
 	case kind == fates.Terminal:
@@ -400,14 +436,15 @@ func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	}
 }
 
-// failing is ctx for a call with key, which may have failed before.
-func (q *Queue) failing(ctx context.Context, key cache.ObjectName) context.Context {
+// failing is ctx for a call with key, which may have failed before, and whether it is one of Meanwhile.
+func (q *Queue) failing(ctx context.Context, key cache.ObjectName) (since context.Context, meanwhile bool) {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
-	if called := q.items[key].called; called.failures > 0 {
-		return fates.FailingSince(ctx, called.since)
+	i := q.items[key]
+	if i.called.failures > 0 {
+		ctx = fates.FailingSince(ctx, i.called.since)
 	}
-	return ctx
+	return ctx, i.meanwhile && i.called.failures > 0
 }
 
 // fails counts one more failure. Of the first few that say only that another writer was faster,
@@ -436,28 +473,15 @@ func call(ctx context.Context, key cache.ObjectName, fn Func) (again time.Durati
 	return fn(ctx, key)
 }
 
-// finish follows a call for key, and decides when there is to be another. What was to
+// finish follows a call for key: plan decides when there is to be another. What was to
 // happen later is decided anew each time.
-func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, final bool) (before, now failing, pause time.Duration) {
+func (q *Queue) finish(key cache.ObjectName, plan func(*item) (pause time.Duration)) (before, now failing, pause time.Duration) {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
-	i, l, p := q.items[key], q.lines[key.Namespace], Status
+	i, l := q.items[key], q.lines[key.Namespace]
 	i.stop()
 	before = i.called
-	switch {
-	case final:
-		again, i.failing = 0, failing{}
-	case err == nil:
-		i.failing = failing{}
-		q.wake(before.kind, 2)
-	default:
-		i.fails(err)
-		again, p = max(i.kind.Pause(i.failures), fates.Pause(i.failures, q.opts.Patience)), User
-	}
-	if again > 0 && !q.ended {
-		again = max(q.pool.delay(again, key, i.failures), fates.Asked(err))
-		q.later(i, key, again, p)
-	}
+	pause = plan(i)
 	i.busy, i.since = false, time.Now()
 	delete(q.pool.calls, i)
 	l.busy--
@@ -474,12 +498,45 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 	if l.busy == 0 && l.empty(live) && l.empty(bulk) {
 		delete(q.lines, key.Namespace)
 	}
-	return before, now, again
+	return before, now, pause
+}
+
+// note takes note of what came of a call of the Func. It returns the pause before the next one.
+func (q *Queue) note(i *item, key cache.ObjectName, again time.Duration, err error, final bool) (pause time.Duration) {
+	switch {
+	case final:
+		i.failing = failing{}
+		return 0
+	case err == nil:
+		i.failing = failing{}
+		q.wake(i.called.kind, 2)
+		if again > 0 {
+			q.later(i, key, q.pool.delay(again, key, 0), Status, false)
+		}
+		return again
+	}
+	i.fails(err)
+	pause = max(i.kind.Pause(i.failures), fates.Pause(i.failures, q.opts.Patience))
+	pause = max(q.pool.delay(pause, key, i.failures), fates.Asked(err))
+	i.due = time.Now().Add(pause)
+	q.untilDue(i, key, again, nil)
+	return pause
+}
+
+// untilDue has the Func called with key once its pause is over, or Meanwhile at a time before.
+func (q *Queue) untilDue(i *item, key cache.ObjectName, again time.Duration, err error) time.Duration {
+	left := max(time.Until(i.due), time.Millisecond)
+	meanwhile := q.opts.Meanwhile != nil && err == nil && again > 0 && again < left
+	if meanwhile {
+		left = again
+	}
+	q.later(i, key, left, User, meanwhile)
+	return left
 }
 
 // wake ends the pauses of a few keys that failed as one did that has succeeded, if such pauses are long.
 func (q *Queue) wake(kind fates.Kind, most int) {
-	if kind.Fate() != fates.Refused && kind.Fate() != fates.Waits {
+	if kind.Longest() < fates.Forbidden.Longest() {
 		return
 	}
 	for key, i := range q.items {
@@ -491,15 +548,20 @@ func (q *Queue) wake(kind fates.Kind, most int) {
 	}
 }
 
-// later queues key after a while.
-func (q *Queue) later(i *item, key cache.ObjectName, pause time.Duration, p Priority) {
+// later queues key after a while, for a call of the Func or of Meanwhile.
+func (q *Queue) later(i *item, key cache.ObjectName, pause time.Duration, p Priority, meanwhile bool) {
+	if q.ended {
+		return
+	}
 	var timer *time.Timer
 	timer = time.AfterFunc(pause, func() {
 		q.pool.mu.Lock()
 		defer q.pool.mu.Unlock()
 		if i.timer == timer {
 			i.timer = nil
+			waits := i.waiting
 			q.put(key, p)
+			i.meanwhile = meanwhile && !waits
 		}
 	})
 	i.timer = timer

@@ -9,6 +9,7 @@ import (
 	"slices"
 	gosync "sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,7 +204,9 @@ func TestQueueRetries(t *testing.T) {
 		atMost int
 		least  int
 	}{
-		"outage":  {errors.New("connection refused"), 10 * time.Minute, 600, 150},
+		"outage":  {syscall.ECONNREFUSED, 10 * time.Minute, 600, 150},
+		"webhook": {apierrors.NewInternalError(errors.New(`failed calling webhook "a.b": no answer`)), 3 * time.Hour, 40, 28},
+		"unknown": {errors.New("something else"), 3 * time.Hour, 40, 28},
 		"refusal": {apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "x", errors.New("no")), 10 * time.Minute, 20, 12},
 		"asked":   {apierrors.NewTooManyRequests("not now", 60), 9*time.Minute + time.Second, 10, 10},
 		"bounded": {apierrors.NewTooManyRequests("not now", 86400), 30*time.Minute + time.Second, 4, 4},
@@ -398,5 +401,38 @@ func TestLasting(t *testing.T) {
 		failing.Store(true)
 		q.Add(key("a"), User)
 		lasts()
+	})
+}
+
+// What has a time of its own comes at that time also in the long pause after a failure, as often as it
+// asks for, and has nothing asked again that failed; an event ends the pause as ever.
+func TestMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, told atomic.Int64
+		fails, lasts := error(apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "a", errors.New("no"))), atomic.Bool{}
+		p := NewPool(1, nil)
+		q := p.Queue(func(context.Context, cache.ObjectName) (time.Duration, error) {
+			asked.Add(1)
+			return 7 * time.Second, fails
+		}, Options{Meanwhile: func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+			told.Add(1)
+			lasts.Store(fates.IsTold(ctx, syscall.ECONNREFUSED))
+			return 7 * time.Second, nil
+		}})
+		running(t, p, q)
+		q.Add(key("a"), User)
+		time.Sleep(time.Hour)
+		asked.Store(0)
+		told.Store(0)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n, m := asked.Load(), told.Load(); n < 5 || n > 7 || m < 500 || m > 515 || !lasts.Load() {
+			t.Errorf("in an hour asked %d times what fails, and %d times what does not, which knows that it lasts: %t", n, m, lasts.Load())
+		}
+		q.Add(key("a"), User)
+		synctest.Wait()
+		if n := asked.Load(); n < 6 || n > 8 {
+			t.Errorf("asked %d times after an event", n)
+		}
 	})
 }

@@ -25,7 +25,15 @@ const (
 
 // PauseAfter is how long to wait after so many errors in a row, from 1.
 func PauseAfter(err error, attempt int) time.Duration {
-	return min(fates.Of(err).Pause(attempt+1), Longest)
+	return fates.Pause(attempt+1, min(longest(err), Longest))
+}
+
+// longest is the longest pause after err. That of a program may be of the way to the API server.
+func longest(err error) time.Duration {
+	if fates.Is(err, fates.Unknown) {
+		return Last
+	}
+	return fates.Of(err).Longest()
 }
 
 // A Jitter spreads in time what fails everywhere at once: it is given a pause, what is tried
@@ -71,13 +79,13 @@ func (p *Pauses) count(refused bool) {
 func (p *Pauses) after(err error, attempt int) time.Duration {
 	pause := PauseAfter(err, attempt)
 	if p.Crowd != nil && isRefusal(err) {
-		pause = fates.Pause(attempt+1, max(min(fates.Of(err).Longest(), Longest), min(time.Duration(p.Crowd.Load())*fates.Share, fates.Forbidden.Longest())))
+		pause = fates.Pause(attempt+1, max(min(longest(err), Longest), min(time.Duration(p.Crowd.Load())*fates.Share, fates.Forbidden.Longest())))
 	}
 	return p.Jitter.of(pause, p.What, attempt)
 }
 
 // isRefusal reports whether err is the answer of an API server that will be the same for a while.
-func isRefusal(err error) bool { return fates.Of(err).Longest() > Last }
+func isRefusal(err error) bool { return longest(err) > Last }
 
 // Wake ends the pause there may be: what was refused may be permitted now.
 func (p *Pauses) Wake() {

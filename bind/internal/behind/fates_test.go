@@ -46,7 +46,7 @@ type ask struct {
 // ofTarget is the reason of the Event if the target's API server refuses a write.
 func ofTarget(kind fates.Kind) klutchsync.Reason {
 	switch kind {
-	case fates.Unreachable, fates.Failing, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead, fates.Contested:
+	case fates.Unreachable, fates.Failing, fates.Broken, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead, fates.Contested:
 		return klutchsync.ReasonUnavailable
 	case fates.Unserved, fates.Terminating, fates.Absent:
 		return klutchsync.ReasonMissing
@@ -153,6 +153,7 @@ var notAnswered = map[fates.Kind]string{
 	fates.Ended:      "the end of the Sync",
 	fates.Superseded: "the engine's own",
 	fates.Terminal:   "the engine's own",
+	fates.Unknown:    "no answer of an API server",
 }
 
 // ofLists are the kinds with which an API server answers no list, or says that it is to be asked

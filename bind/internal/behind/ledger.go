@@ -100,13 +100,6 @@ func (l *Ledger) Tell(all []News) {
 	l.wake()
 }
 
-// Again puts back what could not be told now.
-func (l *Ledger) Again(n News) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.more = append(l.more, n)
-}
-
 // note reports whether there are news where there were none.
 func (l *Ledger) note(r klutchsync.Report, now time.Time) bool {
 	l.mu.Lock()

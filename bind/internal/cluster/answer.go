@@ -33,7 +33,7 @@ func IsExcess(err error) bool {
 
 // IsNoAnswer tells whether err says that no API server gave an answer. One that is too large counts as an answer.
 func IsNoAnswer(err error) bool {
-	return !IsExcess(err) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded, fates.Ended)
+	return !IsExcess(err) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Broken, fates.Unknown, fates.Overloaded, fates.Ended)
 }
 
 // MaxMessage keeps what others can fill from filling our objects.

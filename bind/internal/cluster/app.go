@@ -42,7 +42,7 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return a, checkServer(ctx, a.Discovery, config.Host)
 	}
-	if fates.Is(err, fates.Unreachable) && !fates.IsUnanswered(err) {
+	if fates.Is(err, fates.Unreachable, fates.Broken, fates.Unknown) && !fates.IsUnanswered(err) {
 		return nil, cmp.Or(checkServer(ctx, a.Discovery, config.Host), err)
 	}
 	if err != nil {

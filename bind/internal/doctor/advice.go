@@ -24,7 +24,7 @@ func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) st
 		return "The CA of the kubeconfig is not that of the server: run kubectl bind repair, which writes the right one. If it stays so, do not go on: another server answers at " + server + "."
 	case fates.Is(err, fates.Unauthorized):
 		return "Run kubectl bind repair: it writes a new token. If the platform refuses the login, ask its operators."
-	case fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded):
+	case fates.Is(err, fates.Unreachable, fates.Failing, fates.Broken, fates.Unknown, fates.Overloaded):
 		return "Look whether " + server + " can be reached from here; the konnector needs it too, and goes on by itself when it answers. The operators of the platform know whether it is down."
 	case err == nil && (found == nil || found.DeletionTimestamp != nil):
 		return "Run kubectl bind repair to become a tenant anew, or remove what is left here: kubectl bind unbind --help"

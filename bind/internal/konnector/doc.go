@@ -16,6 +16,11 @@
 // or when something was last done. A platform that changes its objects all the time causes
 // two passes a second of each of its bindings, and takes two of the workers at most.
 //
+// A pass that fails is repeated after a pause that doubles, up to ten minutes: an API server refuses, or
+// a webhook is down. Where a cluster cannot be reached at all, or is not ready, each binding goes on with
+// one request every few seconds, so that the return of its API server is noticed within seconds. In a
+// pause the Events of objects, and their number, are told at their own time.
+//
 // No part has a pointer to the Konnector: each is given the few things that it uses, so that
 // a file can be read without the files that use it.
 package konnector

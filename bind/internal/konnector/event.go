@@ -88,7 +88,7 @@ func (k *Konnector) tellGone(ctx context.Context, b *v1alpha1.APIServiceBinding)
 func (k *Konnector) ledger(binding cache.ObjectName, kind schema.GroupVersionKind) *behind.Ledger {
 	made := &k.records.get(binding).sync
 	if made.ledger == nil {
-		made.ledger, made.kind = behind.NewLedger(func() { k.changed(binding.String()) }), kind
+		made.ledger, made.kind = behind.NewLedger(func() { k.bindings.Look(binding) }), kind
 	}
 	return made.ledger
 }

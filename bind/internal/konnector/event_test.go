@@ -3,14 +3,17 @@
 package konnector
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +26,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -70,9 +74,7 @@ func TestStoppedIsTold(t *testing.T) {
 			p := w.pass()
 			w.verdict.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "The Secret is gone."))
 			for range 20 {
-				if err := w.konnector.objects(t.Context(), p); err != nil {
-					t.Fatal(err)
-				}
+				w.konnector.objects(t.Context(), p)
 				time.Sleep(time.Second)
 			}
 			for len(events.Events) > 0 {
@@ -114,6 +116,55 @@ func TestStoppedIsTold(t *testing.T) {
 		}
 		if c := w.verdict.found[v1alpha1.ConditionObjectsSynced]; c.Status != metav1.ConditionTrue {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// The Events of objects come at their time also while the passes of their binding fail for hours, and
+// have nothing asked more often that is refused.
+func TestEventsWhileAPassFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		events := record.NewFakeRecorder(100)
+		k := w.konnector
+		k.events = events
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.binding)
+		if err == nil {
+			err = k.app.bindings.GetStore().Add(&unstructured.Unstructured{Object: content})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := cache.MetaObjectToName(w.binding)
+		w.verdict = newVerdict()
+		p := w.pass()
+		p.record.sync.fingerprint = "runs"
+		asked := 0
+		k.bindings = controller.New("binding", func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+			asked++
+			p.record.last, p.again = p, 0
+			k.objects(ctx, p)
+			return p.again, apierrors.NewForbidden(cluster.CRDs.GroupResource(), w.binding.Name, errors.New("a policy protects it"))
+		}, controller.Options{Meanwhile: k.meanwhile})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = k.bindings.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		l := k.ledger(key, schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"})
+		k.bindings.Add(key)
+		time.Sleep(time.Hour)
+		asked = 0
+		for _, name := range []string{"one", "two"} {
+			l.Report(t.Context(), klutchsync.Report{Source: cache.NewObjectName("team", name), UID: "u", Reason: klutchsync.ReasonForbidden, Message: "It may not be."})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if len(events.Events) != 1 || !strings.Contains(<-events.Events, string(klutchsync.ReasonForbidden)) {
+				t.Errorf("%s is not told", name)
+			}
+		}
+		if asked > 1 {
+			t.Errorf("asked %d times", asked)
 		}
 	})
 }
@@ -215,18 +266,30 @@ func TestReferrersAreTold(t *testing.T) {
 				}
 				return own, theirs
 			}
+			look := func() { p.again = 0; k.objects(t.Context(), p) }
 			*second = true
-			err := k.objects(t.Context(), p)
-			if own, theirs := told(); err == nil || own != 1 || theirs != 1 {
-				t.Errorf("%s: %v, told %d and %d", reason, err, own, theirs)
+			look()
+			if own, theirs := told(); own != 1 || theirs != 1 {
+				t.Errorf("%s: told %d and %d", reason, own, theirs)
+			}
+			for end := time.Now().Add(time.Hour); time.Now().Before(end) && p.again > 0; time.Sleep(p.again) {
+				look()
+			}
+			if _, theirs := told(); theirs < 10 || theirs > 30 {
+				t.Errorf("%s: tried %d times in an hour", reason, theirs)
+			}
+			if c := p.verdict.found[v1alpha1.ConditionObjectsSynced]; c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "not told of it: away") {
+				t.Errorf("%s: %+v", reason, c)
 			}
 			*second = false
-			err = k.objects(t.Context(), p)
-			if own, theirs := told(); err != nil || own != 0 || theirs != 2 {
-				t.Errorf("%s, again: %v, told %d and %d", reason, err, own, theirs)
+			time.Sleep(10 * time.Minute)
+			look()
+			if own, theirs := told(); own != 0 || theirs != 2 {
+				t.Errorf("%s, again: told %d and %d", reason, own, theirs)
 			}
-			if err = k.objects(t.Context(), p); err != nil || len(events.Events) > 0 {
-				t.Errorf("%s, and again: %v", reason, err)
+			look()
+			if c := p.verdict.found[v1alpha1.ConditionObjectsSynced]; len(events.Events) > 0 || strings.Contains(c.Message, "not told") {
+				t.Errorf("%s, and again: %+v", reason, c)
 			}
 		})
 	}

@@ -3,9 +3,11 @@
 package konnector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,6 +25,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -51,8 +54,9 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 	}
 	k := &Konnector{shared: shared{app: app, opts: opts}, records: records{of: map[cache.ObjectName]*bindingRecord{}}}
 	k.connections = newConnections(&k.shared)
-	k.bindings = controller.New("binding", k.paced, controller.Options{Workers: passWorkers})
+	k.bindings = controller.New("binding", k.paced, controller.Options{Workers: passWorkers, Meanwhile: k.meanwhile})
 	k.syncs = newSyncs(source, opts, k.changed)
+	k.syncs.news = k.bindings.Look
 	return k, k.watch()
 }
 
@@ -131,7 +135,25 @@ func (k *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 	again, err := k.pass(record.since(ctx), b, v)
 	record.note(err)
 	again = record.judgeWait(v, again)
-	return again, errors.Join(err, k.write(ctx, b, v))
+	unwritten := k.write(ctx, b, v)
+	record.written = unwritten == nil
+	return again, errors.Join(err, unwritten)
+}
+
+// meanwhile does what a binding has to do in the pause after a pass that failed: the Events of its objects
+// do not wait for that to be mended. A status that was refused waits.
+func (k *Konnector) meanwhile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	b, err := k.app.binding(key)
+	p := k.records.get(key).last
+	if err != nil || b == nil || b.DeletionTimestamp != nil || p == nil {
+		return 0, err
+	}
+	p.binding, p.again = b, 0
+	k.objects(ctx, p)
+	if p.record.written {
+		err = k.write(ctx, b, p.verdict)
+	}
+	return p.again, err
 }
 
 func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
@@ -141,6 +163,7 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 		crdOwnerReferences: k.opts.CRDOwnerReferences,
 		record:             k.records.get(key), key: key, binding: b, verdict: v,
 	}
+	p.record.last = p
 	schema := &installation{pass: p}
 	for _, s := range []step{
 		{v1alpha1.ConditionSecretValid, "The kubeconfig Secret cannot be looked at", p.openConnection},
@@ -157,16 +180,17 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 		}
 		if err != nil || !ok {
 			p.stumble(ctx, s, err)
-			return p.again, errors.Join(err, k.objects(ctx, p))
+			k.objects(ctx, p)
+			return p.again, err
 		}
 	}
-	err := k.objects(ctx, p)
+	k.objects(ctx, p)
 	k.adopt(ctx, p)
-	return p.again, err
+	return p.again, nil
 }
 
 // objects says how many objects are not in step, and makes their Events.
-func (k *Konnector) objects(ctx context.Context, p *pass) (err error) {
+func (k *Konnector) objects(ctx context.Context, p *pass) {
 	if p.record.sync.fingerprint != "" {
 		p.record.stop = stop{}
 	} else {
@@ -174,7 +198,7 @@ func (k *Konnector) objects(ctx context.Context, p *pass) (err error) {
 	}
 	l := p.record.sync.ledger
 	if l == nil {
-		return nil
+		return
 	}
 	now := time.Now()
 	news, again := l.News(now)
@@ -192,16 +216,43 @@ func (k *Konnector) objects(ctx context.Context, p *pass) (err error) {
 		if n.Lost == "" {
 			continue
 		}
-		if failed := k.tellReferrers(ctx, p, n); failed != nil {
-			err = errors.Join(err, failed)
-			l.Again(behind.News{Object: n.Object, Lost: n.Lost})
+		if err := k.tellReferrers(ctx, p, n); err != nil {
+			p.record.lost.add(n, err)
 		}
 	}
 	c, later := l.Condition(p.binding.Name, now)
-	p.verdict.set(c)
+	p.verdict.set(k.tellLost(ctx, p, c))
 	p.lookAgain(again)
 	p.lookAgain(later)
-	return err
+}
+
+// tellLost tells what refers to objects that were lost of which it could not be told at once, and adds to
+// c why it still cannot. It is tried again after a growing pause, and nothing waits for that.
+func (k *Konnector) tellLost(ctx context.Context, p *pass, c v1alpha1.Condition) v1alpha1.Condition {
+	lost := &p.record.lost
+	if len(lost.news) > 0 && time.Until(lost.next) <= 0 {
+		var failed []behind.News
+		var refused fates.Refusals
+		var err error
+		for len(lost.news) > 0 && len(failed) < fates.Few && err == nil {
+			n := lost.news[0]
+			lost.news = lost.news[1:]
+			if untold := k.tellReferrers(ctx, p, n); untold != nil {
+				failed, err = append(failed, n), refused.Keep(untold)
+			}
+		}
+		lost.news = append(lost.news, failed...)
+		lost.count(cmp.Or(err, refused.Err()))
+	}
+	p.lookAgain(time.Until(lost.next))
+	if !lost.isTold(ctx) {
+		return c
+	}
+	if c.Status == metav1.ConditionTrue {
+		c = v1alpha1.False(c.Type, v1alpha1.SeverityInfo, v1alpha1.ReasonStepFailed, "")
+	}
+	c.Message = strings.TrimSpace(c.Message + " What refers to objects that were lost is not told of it: " + cluster.Explain(lost.err) + ". It is tried again by itself.")
+	return c
 }
 
 // write writes the status if it is not what it was, and tells of what has changed.

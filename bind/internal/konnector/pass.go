@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -115,9 +116,51 @@ type bindingRecord struct {
 	schemaRefused refusedSchema
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
 	failsSince    time.Time // the first of its passes that failed in a row; zero if the last one has not
+	last          *pass     // for what is due before the next one
+	written       bool      // its status was
+	lost          lost
 	goneUntold    bool      // the objects were not told yet that the tenant is gone
 	toldGone      time.Time // when they last were
 	pace          pace      // of passes
+}
+
+// A series is the failures in a row of what is tried again beside the passes.
+type series struct {
+	failures int
+	since    time.Time // the first one
+	next     time.Time // not before it is tried again; zero after none
+	err      error
+}
+
+// count notes how it went now.
+func (s *series) count(err error) {
+	if err == nil {
+		*s = series{}
+		return
+	}
+	if s.failures++; s.failures == 1 {
+		s.since = time.Now()
+	}
+	s.err, s.next = err, time.Now().Add(max(fates.Of(err).Pause(s.failures), fates.Asked(err)))
+}
+
+// isTold reports whether people are to be told of it.
+func (s *series) isTold(ctx context.Context) bool {
+	return fates.IsTold(fates.FailingSince(ctx, s.since), s.err)
+}
+
+// A lost is the news of objects that were lost for what refers to them, as far as that is not told.
+type lost struct {
+	series
+
+	news []behind.News
+}
+
+// add has n be told later, since it met err.
+func (l *lost) add(n behind.News, err error) {
+	if l.news = append(l.news, behind.News{Object: n.Object, Lost: n.Lost}); l.failures == 0 {
+		l.count(err)
+	}
 }
 
 // since is ctx for a pass that may repeat what has failed. Package queue does not know of passes that

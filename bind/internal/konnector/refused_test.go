@@ -165,7 +165,7 @@ func TestSecretUnkept(t *testing.T) {
 						t.Errorf("the control plane works, and %+v", now)
 					}
 					quiet := !rotates && answer.Kind == fates.Conflict // who was faster may have recorded it
-					if told := now.beating.Reason == v1alpha1.ReasonKubeconfigSecretUpdateFailed && strings.Contains(now.beating.Message, fates.Withheld(err).Error()); told == quiet {
+					if told := now.beating.Reason == v1alpha1.ReasonKubeconfigSecretUpdateFailed && strings.Contains(now.beating.Message, cluster.Explain(fates.Withheld(err))); told == quiet {
 						t.Errorf("%+v", now.beating)
 					}
 					if said, is := fates.Message(err); is && strings.Contains(now.beating.Message, said) {

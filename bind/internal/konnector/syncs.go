@@ -51,6 +51,7 @@ type syncs struct {
 	embed  func(binding string, opts *klutchsync.Options) // see Sync of Options
 
 	changed   func(name string)
+	news      func(binding cache.ObjectName) // of a ledger
 	deletions deletionLogs
 	embedding sync.Mutex // held while the embedding program is called
 }
@@ -78,7 +79,7 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 	opts := s.options(r)
 	opts.DeletionLog = all.deletions.of(binding, s.heartbeat.secret).forSync()
 	all.embedder(binding.Name, &opts)
-	ledger := behind.NewLedger(func() { all.changed(binding.String()) })
+	ledger := behind.NewLedger(func() { all.news(binding) })
 	ledger.Follow(last.ledger, time.Now())
 	opts.Hooks.Reported = both(ledger.Report, opts.Hooks.Reported)
 	provided := adoption.New(func() { all.changed(binding.String()) })

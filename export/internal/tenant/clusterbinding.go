@@ -57,7 +57,8 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	_, again := Healthy(time.Now(), binding, terms)
+	_, due := Healthy(time.Now(), binding, terms)
+	again := due
 	conditions, untold := h.logins.Conditions(ctx, key.Namespace)
 	if len(conditions) > 0 {
 		again = sooner(again, h.opts.ReviewInterval)
@@ -75,7 +76,21 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 		again = sooner(again, h.opts.ReviewInterval)
 	}
 	// What cannot be told now does not keep us from telling who is alive.
-	return again, errors.Join(untold, writeClusterBinding(ctx, h.Dyn, binding, terms, conditions...))
+	if err := writeClusterBinding(ctx, h.Dyn, binding, terms, conditions...); err != nil {
+		return 0, errors.Join(untold, err)
+	}
+	if untold != nil {
+		again = due
+	}
+	return again, untold
+}
+
+// Meanwhile is Reconcile at a time at which a konnector may be missed, while something else cannot be told.
+func (h *heartbeats) Meanwhile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if binding, ok := Lookup(h.caches.ClusterBindings, key); !ok || binding.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	return h.Reconcile(ctx, key)
 }
 
 // terms are those of a tenant now.

@@ -5,7 +5,9 @@ package fakecluster
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,8 +45,8 @@ func Answers() []Answer {
 	forbidden := status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")
 	const unserved = "the server could not find the requested resource"
 	return []Answer{
-		{fates.Unreachable, func(Request) error { return errors.New("connection refused") }},
-		{fates.Failing, status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook: connection refused")},
+		{fates.Unreachable, func(Request) error { return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED} }},
+		{fates.Broken, status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook: connection refused")},
 		{fates.TooLarge, status(http.StatusInternalServerError, "", "etcdserver: request is too large")},
 		{fates.Failing, status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the request did not end in time")},
 		{fates.Failing, status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "starting")},

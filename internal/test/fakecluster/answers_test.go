@@ -16,7 +16,7 @@ import (
 // no way to it gives; and each answer is of the kind that it says.
 func TestEachFateIsAnAnswer(t *testing.T) {
 	request := Request{Verb: "apply", Resource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Object: cache.NewObjectName("a", "x")}
-	given := []fates.Kind{fates.None, fates.Ended, fates.Superseded, fates.Terminal}
+	given := []fates.Kind{fates.None, fates.Ended, fates.Superseded, fates.Terminal, fates.Unknown}
 	for _, a := range Answers() {
 		err := a.Err(request)
 		if got := fates.Of(err); got != a.Kind {
