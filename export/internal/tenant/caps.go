@@ -4,15 +4,19 @@ package tenant
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -27,9 +31,24 @@ const ReasonTooMany = "TooMany"
 type quotas struct {
 	Clients
 
-	opts   *Options
-	caches *Caches
+	opts      *Options
+	caches    *Caches
+	uncounted sync.Map // of uncounted, by namespace
 }
+
+// An uncounted is a quota of which kube-controller-manager has not counted what its hard limits name: until
+// then API servers refuse each object of the kinds that are missing.
+type uncounted struct {
+	times int       // it was asked to count anew
+	next  time.Time // not before the next time
+}
+
+const (
+	// youngKind is how old a CRD is of which kube-controller-manager surely knows whether it can count it.
+	youngKind = time.Hour
+	// countedWithin is how long it may take to count.
+	countedWithin = 15 * time.Second
+)
 
 // unknown returns for how long kube-controller-manager may not know a resource.
 func (q *quotas) unknown(resource string) time.Duration {
@@ -63,17 +82,56 @@ func (q *quotas) capObjects(ctx context.Context, namespace string, rules []rbacv
 // Ensure caps how many objects of each resource a namespace may hold. What
 // cannot be counted yet is left out; again says when it can.
 func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]int, fresh bool) (again time.Duration, err error) {
-	hard := corev1.ResourceList{}
+	hard, young := corev1.ResourceList{}, false
 	for name, n := range caps {
 		left := q.unknown(name)
+		crd, ok := stored(q.caches.CRDs, name)
+		young = young || ok && time.Since(crd.GetCreationTimestamp().Time) < youngKind
 		if again = max(again, left); left == 0 {
 			hard[corev1.ResourceName("count/"+name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 		}
 	}
-	return again, q.write(ctx, namespace, hard, fresh)
+	got, err := q.write(ctx, namespace, hard, fresh)
+	if _, known := q.uncounted.Load(namespace); err != nil || !young && !known {
+		return again, err
+	}
+	counted, err := q.recount(ctx, got)
+	return sooner(again, counted), err
 }
 
-func (q *quotas) write(ctx context.Context, namespace string, hard corev1.ResourceList, fresh bool) error {
+// recount has kube-controller-manager count a quota that it has left uncounted, and says when to look again; 0 if it
+// is counted. A kind that comes back after its CRD was gone cannot be counted at first, and the pauses between attempts
+// grow up to a quarter of an hour; but limits that change are counted at once. So the backend takes the limits that
+// are not counted out, and sets them again, with growing pauses of its own.
+func (q *quotas) recount(ctx context.Context, got *corev1.ResourceQuota) (again time.Duration, err error) {
+	counted := maps.Clone(got.Spec.Hard)
+	maps.DeleteFunc(counted, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		_, is := got.Status.Used[name]
+		return !is
+	})
+	if len(counted) == len(got.Spec.Hard) || metav1.HasAnnotation(got.ObjectMeta, v1alpha1.CreateOnlyAnnotation) {
+		q.uncounted.Delete(got.Namespace)
+		return 0, nil
+	}
+	kept, waits := q.uncounted.LoadOrStore(got.Namespace, uncounted{next: time.Now().Add(countedWithin)})
+	u, _ := kept.(uncounted)
+	if left := time.Until(u.next); left > 0 || !waits {
+		return max(left, time.Millisecond), nil
+	}
+	for _, hard := range []corev1.ResourceList{counted, got.Spec.Hard} {
+		if _, err := q.write(ctx, got.Namespace, hard, false); err != nil {
+			return 0, err
+		}
+	}
+	u.times++
+	pause := min(countedWithin<<min(u.times-1, 6), fates.Forbidden.Longest())
+	u.next = time.Now().Add(pause)
+	q.uncounted.Store(got.Namespace, u)
+	logr.FromContextOrDiscard(ctx).Info("resource quota is not counted, limits set anew", "namespace", got.Namespace, "times", u.times)
+	return pause, nil
+}
+
+func (q *quotas) write(ctx context.Context, namespace string, hard corev1.ResourceList, fresh bool) (*corev1.ResourceQuota, error) {
 	quotas := q.Kube.CoreV1().ResourceQuotas(namespace)
 	wanted := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CapsQuota}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	got, _, err := obtain(fresh,
@@ -86,7 +144,7 @@ func (q *quotas) write(ctx context.Context, namespace string, hard corev1.Resour
 		})
 	if err == nil && !metav1.HasAnnotation(got.ObjectMeta, v1alpha1.CreateOnlyAnnotation) && !equality.Semantic.DeepEqual(got.Spec.Hard, hard) {
 		got.Spec.Hard = hard
-		_, err = quotas.Update(ctx, got, metav1.UpdateOptions{})
+		got, err = quotas.Update(ctx, got, metav1.UpdateOptions{})
 	}
-	return ensured(err, "resource quota", namespace)
+	return got, ensured(err, "resource quota", namespace)
 }

@@ -215,7 +215,7 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 	known := &Authorizations{opts: t.Opts, records: t.Records, caches: seen}
 	logins := &Logins{opts: t.Opts, authorizations: known}
 	gates := &gates{t.Opts, seen}
-	quotas := &quotas{t.Clients, t.Opts, seen}
+	quotas := &quotas{Clients: t.Clients, opts: t.Opts, caches: seen}
 	contents := &contents{t.Clients, t.Rights, resourceOf, quotas.unknown}
 	breaker, locks := &removalBreaker{t.Opts, seen}, new(tenantLocks)
 	return &Controllers{

@@ -431,7 +431,8 @@ func (n *serviceNamespaces) end(ctx context.Context, ns *corev1.Namespace, tenan
 // and of the backend.
 func (n *serviceNamespaces) forsake(ctx context.Context, namespace string) error {
 	_, role := n.tenants.Rights.ensureRole(ctx, namespace, nil, false)
-	err := errors.Join(n.tenants.Rights.take(ctx, namespace), role, n.quotas.write(ctx, namespace, nil, false))
+	_, uncapped := n.quotas.write(ctx, namespace, nil, false)
+	err := errors.Join(n.tenants.Rights.take(ctx, namespace), role, uncapped)
 	if err != nil {
 		return err
 	}
