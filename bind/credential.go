@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -243,7 +244,7 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 		return err
 	}
 	_, err = app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Patch(ctx, c.Secret, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
-	return err
+	return fates.Withheld(err)
 }
 
 // Renew replaces the credentials of an App Cluster that lead where a kubeconfig from a new

@@ -3,17 +3,21 @@
 package bind
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -62,6 +66,20 @@ func TestBestSecret(t *testing.T) {
 		if got := i.bestSecret(c.secrets); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
+	}
+}
+
+// What an API server or a webhook has against a Secret with a token is told without its words.
+func TestSecretRefusedIsNotQuoted(t *testing.T) {
+	app := fakecluster.New()
+	app.Intercept(func(context.Context, fakecluster.Request, func() error) error {
+		return apierrors.NewForbidden(cluster.Secrets.GroupResource(), "kubeconfig", errors.New("it contains s3cret"))
+	})
+	i := &installer{app: &cluster.App{Interface: app.Client()}}
+	secret := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: "kubeconfig"}}
+	_, err := i.apply(t.Context(), cluster.Secrets, cluster.Manifest(secret))
+	if !fates.Is(err, fates.Forbidden) || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "does not permit") {
+		t.Errorf("told: %v", err)
 	}
 }
 

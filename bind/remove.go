@@ -234,7 +234,7 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 		_, err = r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
 	}
 	if err != nil {
-		return fmt.Errorf("mark secret %s: %w", secret.GetName(), err)
+		return fmt.Errorf("mark secret %s: %w", secret.GetName(), fates.Withheld(err))
 	}
 	return nil
 }

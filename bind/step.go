@@ -333,6 +333,9 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
 		return u, nil
 	}
+	if resource == cluster.Secrets { // an API server may quote the token in it
+		err = fates.Withheld(err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
