@@ -34,6 +34,7 @@ type Cluster struct {
 	kubeconfig string
 	config     *rest.Config
 	servers    *servers // nil if the cluster is not ours
+	began      *memory  // of a cluster for tests, unless it cannot be read
 }
 
 // Start starts a cluster and returns when it is ready, which includes its controllers. The cluster runs until Stop or the
@@ -221,6 +222,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.servers.starts++
 	return c.servers.start(ctx, client)
 }
 

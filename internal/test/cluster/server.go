@@ -41,6 +41,7 @@ type servers struct {
 	remove      func() error // removes dir; nil if it outlives the cluster
 	port        int
 	controllers bool
+	starts      int
 	told        io.Writer // of servers that ended at their start; may be nil
 
 	etcd, apiServer, controllerManager *process // nil while it is stopped

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	keptIdle     = 4 // clusters of a process, of half a gigabyte each
+	resetTimeout = 30 * time.Second
+	policyPeriod = time.Second // in which an API server looks at its admission policies
+)
+
+// A memory is what a cluster was when it was new.
+type memory struct {
+	entries map[string]entry
+	groups  []byte // the API groups that it served
+}
+
+// idle are the clusters of this process that tests have done with. They end with the process.
+var idle struct {
+	sync.Mutex
+	clusters []*Cluster
+}
+
+// remember keeps what the cluster is now, as the state that reset goes back to.
+func (c *Cluster) remember(ctx context.Context) error {
+	store := newEtcd(c.servers.dir)
+	defer store.close()
+	entries, err := store.list(ctx, false)
+	if err != nil {
+		return err
+	}
+	groups, err := c.groups(ctx)
+	if err != nil {
+		return err
+	}
+	c.began = &memory{entries, groups}
+	return nil
+}
+
+// reusable tells whether the cluster has run since it was new, as it was started.
+func (c *Cluster) reusable() bool {
+	return c.began != nil && c.servers.starts == 1 && c.servers.controllerManager != nil && c.servers.ended() == nil
+}
+
+// leave keeps the cluster for another test of this process, unless there are enough.
+func (c *Cluster) leave() bool {
+	idle.Lock()
+	defer idle.Unlock()
+	if !c.reusable() || len(idle.clusters) >= keptIdle {
+		return false
+	}
+	idle.clusters = append(idle.clusters, c)
+	return true
+}
+
+// takeIdle returns the cluster that was left last, as good as new, or nil.
+func takeIdle(ctx context.Context, name string) *Cluster {
+	idle.Lock()
+	var c *Cluster
+	if n := len(idle.clusters); n > 0 {
+		c, idle.clusters = idle.clusters[n-1], idle.clusters[:n-1]
+	}
+	idle.Unlock()
+	if c == nil {
+		return nil
+	}
+	if err := c.reset(ctx, name); err != nil {
+		_ = c.Stop() // the caller starts another one
+		return nil
+	}
+	return c
+}
+
+// reset takes the cluster back to what it was when it was new, under another name.
+func (c *Cluster) reset(ctx context.Context, name string) (err error) {
+	if !c.reusable() {
+		return errors.New("the cluster has been stopped")
+	}
+	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
+	defer cancel()
+	store := newEtcd(c.servers.dir)
+	defer store.close()
+	policies, err := c.began.revert(ctx, store)
+	if err != nil {
+		return err
+	}
+	if policies { // which no request shows to be out of force
+		select {
+		case <-time.After(2 * policyPeriod):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) { return c.clean(ctx, store) }); err != nil {
+		return fmt.Errorf("reset cluster %q: %w", c.name, err)
+	}
+	c.name = name
+	c.kubeconfig, err = writeKubeconfig(c.servers.dir, name, c.config.Host)
+	return err
+}
+
+// revert puts back what has been changed or removed, and removes what has been added. It tells whether there were
+// admission policies.
+func (m *memory) revert(ctx context.Context, store *etcd) (policies bool, err error) {
+	now, err := store.list(ctx, true)
+	if err != nil {
+		return false, err
+	}
+	for key, was := range m.entries {
+		if now[key].Revision == was.Revision || restless(key) {
+			continue
+		}
+		if was.Revision, err = store.put(ctx, was); err != nil {
+			return false, err
+		}
+		m.entries[key] = was
+	}
+	for _, key := range m.added(now) {
+		policies = policies || strings.Contains(key, "admissionpolicies/")
+		if err := store.remove(ctx, key); err != nil {
+			return false, err
+		}
+	}
+	return policies, nil
+}
+
+// clean tells whether nothing is left of what has been added; what is, as by a controller that was late, is removed.
+func (c *Cluster) clean(ctx context.Context, store *etcd) (bool, error) {
+	now, err := store.list(ctx, true)
+	if err != nil {
+		return false, err
+	}
+	added := c.began.added(now)
+	for _, key := range added {
+		if err := store.remove(ctx, key); err != nil {
+			return false, err
+		}
+	}
+	groups, err := c.groups(ctx)
+	return len(added) == 0 && bytes.Equal(groups, c.began.groups), err
+}
+
+// added returns the keys that were not there in the beginning: those of CRDs last, after their objects'.
+func (m *memory) added(now map[string]entry) (keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if _, was := m.entries[key]; !was && !restless(key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortStableFunc(keys, func(a, b string) int { return isCRD(a) - isCRD(b) })
+	return keys
+}
+
+func isCRD(key string) int {
+	if strings.Contains(key, "/customresourcedefinitions/") {
+		return 1
+	}
+	return 0
+}
+
+// restless are objects that the servers themselves make and change all the time.
+func restless(key string) bool {
+	for _, prefix := range []string{"leases/kube-system/", "masterleases/", "events/default/", "events/kube-system/"} {
+		if strings.HasPrefix(key, firstKey+prefix) {
+			return true
+		}
+	}
+	namespace := strings.Split(strings.TrimPrefix(key, firstKey), "/")
+	return len(namespace) == 3 && slices.Contains([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, namespace[1]) &&
+		slices.Contains([]string{"serviceaccounts/default", "configmaps/kube-root-ca.crt"}, namespace[0]+"/"+namespace[2])
+}
+
+// groups returns the names of the API groups that the cluster serves, as it says them.
+func (c *Cluster) groups(ctx context.Context) ([]byte, error) {
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return client.Discovery().RESTClient().Get().AbsPath("/apis").SetHeader("Accept", "application/json").DoRaw(ctx)
+}
