@@ -39,7 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -79,8 +79,9 @@ type world struct {
 
 type side struct {
 	*cluster.Cluster
-	dyn  dynamic.Interface
-	kube kubernetes.Interface
+	dyn    dynamic.Interface
+	kube   kubernetes.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
 func newSide(t *testing.T, name string) *side {
@@ -93,6 +94,7 @@ func newSide(t *testing.T, name string) *side {
 	if s.kube, err = kubernetes.NewForConfig(quick(s.Config())); err != nil {
 		t.Fatal(err)
 	}
+	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.kube.Discovery()))
 	return s
 }
 
@@ -150,13 +152,10 @@ func (s *side) apply(t *testing.T, objects ...*unstructured.Unstructured) {
 	t.Helper()
 	for _, u := range objects {
 		eventually(t, func() error {
-			groups, err := restmapper.GetAPIGroupResources(discovery.NewDiscoveryClient(s.kube.Discovery().RESTClient()))
-			if err != nil {
-				return err
-			}
 			gvk := u.GroupVersionKind()
-			mapping, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(gvk.GroupKind(), gvk.Version)
+			mapping, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 			if err != nil {
+				s.mapper.Reset()
 				return err
 			}
 			client := s.dyn.Resource(mapping.Resource)
