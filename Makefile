@@ -6,10 +6,13 @@ APIDIFF := $(GO) run golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619
 BASE ?= HEAD
 FUZZTIME ?= 10s
 SEEDS ?= 20000
-# Tests of a package at the same time: most wait for API servers rather than for a core.
+# Tests of a package, and packages, at the same time: most wait for API servers rather than for a core. These take ten gigabytes.
 PARALLEL ?= 4
+ATONCE ?= 4
 # All packages, those with the longest tests first, so that none of these runs alone at the end.
 PACKAGES := ./sync ./bind ./internal/test/pairings ./internal/test/e2e ./export ./examples/... ./...
+# Programs are linked without the system's linker, which costs twice as much, as deploy/README.md builds them.
+export CGO_ENABLED := 0
 .PHONY: build demo kube quick test rest test-crossplane race sim mutants fleeting fuzz bench bench-tenants generate lint tidy arrows apidiff ci real-time virtual-time
 
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
@@ -20,8 +23,9 @@ kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute, with fewer garbage collections
 	GOGC=400 $(GO) test -short -vet=off ./...
-test: kube ## the end-to-end tests on real control planes included; with LONG=1 the ones that take minutes each, too; lint vets
-	$(if $(LONG),KLUTCH_TEST_LONG=1 )$(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -parallel $(PARALLEL) $(if $(SKIP),-skip '$(SKIP)' )-timeout 45m $(PACKAGES)
+test: kube ## the end-to-end tests on real control planes included; with LONG=1 the ones that take minutes each, too; lint vets; GOGC as above
+	$(if $(LONG),KLUTCH_TEST_LONG=1 )GOGC=400 $(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -p $(ATONCE) -parallel $(PARALLEL) $(if $(SKIP),-skip '$(SKIP)' )-timeout 45m $(PACKAGES)
+race: export CGO_ENABLED := 1
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
 sim: kube ## SEEDS histories of the simulator, some 55 a second on two cores
