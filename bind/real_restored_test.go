@@ -64,7 +64,7 @@ func TestAppClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w.says(t, "edited", string(klutchsync.ReasonStale), "The next edit goes up", "send-generation=1")
+	w.says(t, "edited", string(klutchsync.ReasonStale), "The next change of its spec goes up", "send-generation=1")
 	w.hears(t, "edited", "Warning "+string(klutchsync.ReasonStale))
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 SourceStale")
 	eventually(t, func() error {

@@ -189,10 +189,10 @@ func (a *actor) note(ctx context.Context, p *pair, t writer.Target) (*unstructur
 	if err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
 	}
-	if source == nil || source.GetUID() != p.from.uid || source.GetGeneration() != p.source.GetGeneration() {
+	if source == nil || source.GetUID() != p.from.uid || edits(source) != edits(p.source) {
 		return nil, errAgain
 	}
-	return a.write.Note(ctx, t, a.write.Names.Behind, behind(p.source.GetGeneration(), p.target.GetAnnotations()[a.write.Names.Source]))
+	return a.write.Note(ctx, t, a.write.Names.Behind, behind(edits(p.source), p.target.GetAnnotations()[a.write.Names.Source]))
 }
 
 // remove deletes the target. The answer that this very object is no more is as good as a

@@ -115,6 +115,27 @@ func TestEditRacesInAContest(t *testing.T) {
 	})
 }
 
+// The message names the manager that has changed a target, also where another one comes later.
+func TestLaterRivalIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{Drift: DriftReport})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		time.Sleep(time.Minute)
+		for _, rival := range []string{"alice", "bob"} {
+			u := w.targetOf("a")
+			_ = unstructured.SetNestedField(u.Object, "of-"+rival, "spec", "color")
+			if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Update(w.Context(), u, metav1.UpdateOptions{FieldManager: rival}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.message("a"); !strings.HasPrefix(got, string(ReasonDrifted)) || !strings.Contains(got, "by "+rival+" (") {
+				t.Errorf("after a change by %s: message %q", rival, got)
+			}
+		}
+	})
+}
+
 // A rival that takes the account of who owns what off a target, each time that it is written, is
 // answered ever more rarely, and told within a minute, also where what others change is left so.
 func TestContestedOwnership(t *testing.T) {

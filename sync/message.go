@@ -68,15 +68,16 @@ func harmless(why Reason) bool {
 	return why == "" || why == ReasonRelated || why == ReasonStatus || why == ReasonContested || why == ReasonFields || why == ReasonShared
 }
 
-// told reports whether users know what stands in the way. Who changed a target is
-// not always known, and no reason to set the message again.
+// told reports whether users know what stands in the way. Who changed a target is not always known, and
+// what of it not always in the same words: the message is set again for another name alone.
 func told(s state, why Reason) bool {
 	if s.muted || s.passes(why) || s.source.shared != "" {
 		return true
 	}
 	if why == ReasonDrifted {
+		by, _, _ := strings.Cut(cmp.Or(s.heldByOthers, s.rivals), " (")
 		s.heldByOthers, s.rivals = "", ""
-		return strings.HasPrefix(s.source.message, explain(s, why))
+		return strings.HasPrefix(s.source.message, explain(s, why)) && strings.Contains(s.source.message, by)
 	}
 	return explain(s, why) == s.source.message
 }
@@ -117,8 +118,7 @@ func explain(s state, why Reason) string {
 	case ReasonVanished:
 		said = s.target.name + hasVanished + s.comesBack()
 	case ReasonStale:
-		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. "+
-			"The next edit goes up, and with it all of this object; to send it as it stands, also what was edited since the restore, annotate it with %s=%s", s.target.name, s.words().Send, s.source.older)
+		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. ", s.target.name) + s.goesUp()
 	case ReasonRefused:
 		said = s.asked(fates.Refuses)
 	case ReasonUnavailable:
@@ -133,6 +133,9 @@ func explain(s state, why Reason) string {
 		said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
 		said = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
+		if s.source.deleting && s.source.older != "" {
+			said += fmt.Sprintf("; %s was made from a later generation of it, which may have been restored from a backup. ", s.target.name) + s.goesUp()
+		}
 		if !s.source.deleting {
 			said = fmt.Sprintf("%s is being deleted in the target cluster, though this object is not%s; what changes here waits until it has gone: the operators there can remove what holds it", s.target.name, s.target.finalizers)
 		}
@@ -151,6 +154,11 @@ func explain(s state, why Reason) string {
 		said = s.target.name + " was made from an object that has gone without letting it go"
 	}
 	return clip(string(why) + ": " + said)
+}
+
+// goesUp says what users can do for a source that its target is ahead of.
+func (s state) goesUp() string {
+	return fmt.Sprintf("The next change of its spec goes up, and with it all of this object; to send it as it stands, also what was edited since the restore, annotate it with %s=%s", s.words().Send, s.source.older)
 }
 
 // OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.

@@ -134,10 +134,11 @@ const (
 const (
 	modelCause  = "the target cluster is another one than before"
 	modelHolder = ", which is held by someone"
+	modelRival  = " by someone"
 )
 
 var modelTexts = func() (texts []string) {
-	s := state{held: modelCause, target: targetState{name: "t", finalizers: modelHolder}}
+	s := state{held: modelCause, rivals: modelRival, target: targetState{name: "t", finalizers: modelHolder}}
 	for n, why := range modelReasons {
 		if s.held = modelCause; n == modelVanished {
 			s.held = ""
@@ -211,7 +212,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		k.lost = false
 	}
 	if k.contested {
-		s.heldByOthers = " by someone"
+		s.heldByOthers = modelRival
 	}
 	if k.grace == graceElapsed && s.evidence().has(require(stepCollect, s)) {
 		k.grace, s.target.grace = graceProven, graceProven
@@ -1111,7 +1112,7 @@ func excessive(trace []step) string {
 // what is not in step then, or not told.
 func (r *modelRun) stands(w modelWorld) string {
 	src, dst := &w.source, &w.target
-	if !src.finalizer || !dst.blocked || !dst.made(src.uid) || dst.legacy == src.uid || !src.deleting && !dst.deleting || src.deleting && r.policy.deletion != DeletionDelete {
+	if !src.finalizer || !dst.blocked || !dst.made(src.uid) || !src.deleting && !dst.deleting || src.deleting && r.policy.deletion != DeletionDelete {
 		return ""
 	}
 	_, trace := r.play(&w, true)
@@ -1125,6 +1126,8 @@ func (r *modelRun) stands(w modelWorld) string {
 		broken = "I18: the target is going, and nothing says so"
 	case dst.gen != src.gen && dst.gen <= src.gen && (dst.drift != 1 || r.policy.drift == DriftCorrect):
 		broken = "I1: what the user changed after the deletion does not go up"
+	case src.deleting && dst.gen > src.gen && dst.behind == 0 && !src.send:
+		broken = "I1: nothing records what is behind, so that no edit after the deletion goes up"
 	case src.status != dst.sent() && !src.shared:
 		broken = "I1: the status does not come down after the deletion"
 	default:

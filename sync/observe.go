@@ -138,8 +138,8 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		pruned := o.targetFields.Prune(p.source)
 		o.observeLeftOut(p, pruned)
 		p.intent = o.opts.newIntent(o.names, pruned, p.from.since(p.made, p.source.GetResourceVersion()), p.name, o.composed)
-		if p.wish = p.intent.hash; !ungenerated(p, o.plainStatus()) {
-			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
+		if p.wish = p.intent.hash; !o.plainStatus() {
+			p.wish += strconv.FormatInt(edits(p.source), 10)
 		}
 	}
 	o.observeRelation(ctx, p, r)
@@ -166,7 +166,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 // it could last be read, and was not changed since, does not.
 func unreadable(p *pair, d *drift, target string, resource schema.GroupVersionResource, err error) (why Reason, said string) {
 	why = reasons[fates.Of(err).Word()]
-	if why == ReasonUnavailable && p.source != nil && !p.state.source.deleting && d.settled == p.source.GetGeneration() {
+	if why == ReasonUnavailable && p.source != nil && !p.state.source.deleting && d.settled == edits(p.source) {
 		return "", ""
 	}
 	if fates.Is(err, fates.Absent, fates.Unserved) {
@@ -212,7 +212,7 @@ func (o *observer) observeSource(p *pair, r *record) {
 	if !s.finalizer {
 		r.drift.settled = notApplied
 	} else if r.drift.settled == 0 {
-		r.drift.settled = p.source.GetGeneration() // as of a start, for all that is known
+		r.drift.settled = edits(p.source) // as of a start, for all that is known
 	}
 	if s.targetRecord = recorded(annotations[o.names.TargetRecord], p.from.uid); isAdopted(o.names, p.source) {
 		s.targetRecord = cmp.Or(s.targetRecord, recorded(annotations[o.names.Target], p.from.uid))
@@ -408,15 +408,12 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
 }
 
-// ungenerated reports whether another generation of the source says nothing of what it asks.
-func ungenerated(p *pair, plain bool) bool { return p.state.source.deleting || plain }
-
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
-	from := p.made
-	settled := from.Hash == p.intent.hash && (from.Generation == p.source.GetGeneration() || ungenerated(p, o.plainStatus()))
+	from, now := p.made, edits(p.source)
+	settled := from.Hash == p.intent.hash && (from.Generation == now || o.plainStatus())
 	if settled {
-		r.drift.applied, r.drift.settled = from.Hash, p.source.GetGeneration()
+		r.drift.applied, r.drift.settled = from.Hash, now
 	}
 	owned, unverified := o.fieldsIntact(p, r, settled)
 	ours := fields.Of(p.target, p.keeper)
@@ -429,20 +426,21 @@ func (o *observer) compare(p *pair, r *record) content {
 	}
 	annotations := p.target.GetAnnotations()
 	seen, noted := seenBehind(annotations[o.names.Behind], annotations[o.names.Source])
-	if from.Generation > p.source.GetGeneration() {
+	older := from.Generation > now && !settled
+	if older {
 		p.state.source.older = strconv.FormatInt(p.source.GetGeneration(), 10)
-		if p.source.GetAnnotations()[o.names.Send] == p.state.source.older {
+		if send := p.source.GetAnnotations()[o.names.Send]; send == p.state.source.older || send == strconv.FormatInt(now, 10) {
 			seen, noted = notApplied, true
 		}
 	}
 	switch {
-	case from.Generation > p.source.GetGeneration() && !noted:
+	case older && !noted:
 		return contentSourceOlder
-	case from.Generation > p.source.GetGeneration() && p.source.GetGeneration() <= seen:
+	case older && now <= seen:
 		return contentSourceOlderNoted
 	case !p.state.target.managed && (p.isMade && p.policy.drift == DriftReport || fields.By(p.target, o.names.Earlier(p.keeper)) != nil):
 		return contentShared // an apply that yields would meet others' claims to our marks, or leave what another one applied
-	case from.Generation > p.source.GetGeneration() && p.state.source.freshness != live:
+	case older && p.state.source.freshness != live:
 		return contentRewritten
 	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
@@ -594,7 +592,7 @@ func (p *pair) refuse(f *refusal.Refusal, due bool) {
 // rememberDeletion adds what was answered to a deletion, which does not wait for a change
 // that was refused.
 func (p *pair) rememberDeletion(f *refusal.Refusal) {
-	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && (t.content.needsApply() || t.content == contentShared) {
+	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && (t.content.needsApply() || t.content == contentShared || t.content == contentSourceOlder) {
 		t.content, p.due = contentRefused, true
 	} else {
 		p.refused, p.answer, p.passing = "", "", false

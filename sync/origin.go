@@ -209,7 +209,7 @@ func (o Options) newIntent(n *names.Names, source *unstructured.Unstructured, fr
 	object := travel.Body(source.Object, composed)
 	object["metadata"] = meta
 	hash := travel.Hash(object)
-	annotations[n.Source] = from.record(source.GetGeneration(), hash)
+	annotations[n.Source] = from.record(edits(source), hash)
 	return intent{object: object, hash: hash}
 }
 
@@ -226,6 +226,14 @@ func recorded(mark string, source types.UID) string {
 		return ""
 	}
 	return target
+}
+
+// edits is the generation that a source has by what it asks for: API servers count its deletion as one more.
+func edits(source metav1.Object) int64 {
+	if source.GetDeletionTimestamp() != nil {
+		return source.GetGeneration() - 1
+	}
+	return source.GetGeneration()
 }
 
 // behind is the value of BehindAnnotation for a source of a generation.

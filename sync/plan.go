@@ -155,17 +155,22 @@ func decide(s state) step {
 // decideDeletion is what should happen to the target of a source that is being deleted.
 func decideDeletion(s state) step {
 	dst := s.target
-	changed := (dst.relation == relationOurs || dst.relation == relationLegacyWrote) && dst.content.edited() && !s.paused
+	changed := dst.ours() && dst.content.edited() && !s.paused
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
 	case dst.ours() && dst.content == contentShared && !s.refusing() && !s.paused:
 		return stepTakeFields
+	case changed && dst.relation == relationLegacy:
+		return stepMigrate
 	case changed && s.heldByOthers == "" && dst.content == contentEmptyMap:
 		return stepEmptyMap
 	case changed && s.heldByOthers == "":
 		return stepApply
 	case changed && s.policy.drift == DriftCorrect:
 		return stepForce
+	// Of a source that was restored from a backup, what users change from now on.
+	case s.waits() && dst.ours() && dst.content == contentSourceOlder:
+		return stepNote
 	case s.waits() && dst.ours() && s.status:
 		return stepStatus
 	case s.waits():

@@ -180,7 +180,9 @@ func TestPlan(t *testing.T) {
 		"contended again":                                   {settledState(contend, paused), stepWait},
 		"made by a peer":                                    {settledState(legacyMade, changed, liveTarget), stepMigrate},
 		"made by a peer, deleted, says the cache":           {settledState(legacyMade, changed, deleting, liveTarget), stepProve},
-		"made by a peer, deleted":                           {settledState(legacyMade, changed, deleting, liveSource, liveTarget), stepDelete},
+		"made by a peer, deleted":                           {settledState(legacyMade, changed, deleting, liveSource, liveTarget), stepMigrate},
+		"made by a peer, deleted, and keeps what it is":     {settledState(legacyMade, contents(contentRefused), deleting, liveSource, liveTarget), stepDelete},
+		"older than its target, deleted, waits":             {settledState(contents(contentSourceOlder), deleting, going(terminating), liveSource), stepNote},
 		"made from an earlier source, by policy taken over": {settledState(predecessor, liveTarget, adopt), stepMigrate},
 		"name taken, says the cache":                        {settledState(foreign), stepLookTarget},
 		"name taken":                                        {settledState(foreign, liveTarget), stepSetMessage},
@@ -344,7 +346,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return !applies(do) && do != stepMigrate || s.source.finalizer && (!s.source.deleting || s.target.ours())
 	},
 	"I3: nothing is made for a source that is being deleted": func(s state, do step) bool {
-		return do != stepCreate && do != stepMigrate || !s.source.deleting
+		return do != stepCreate && (do != stepMigrate || s.target.ours()) || !s.source.deleting
 	},
 	"I3: nothing is made for a source that may have been let go": func(s state, do step) bool {
 		return !applies(do) && do != stepMigrate || s.target.ours() || s.source.proven || s.source.freshness == live

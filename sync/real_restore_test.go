@@ -130,7 +130,7 @@ func (w *world) editedUnseen(opts Options) {
 		w.until("it is told, and how it is sent", func() bool {
 			m := w.message(name)
 			return strings.HasPrefix(m, string(ReasonStale)) && strings.Contains(m, "nothing is rolled back by itself") &&
-				strings.Contains(m, "The next edit goes up") && strings.HasSuffix(m, SendAnnotation+"=2")
+				strings.Contains(m, "The next change of its spec goes up") && strings.HasSuffix(m, SendAnnotation+"=2")
 		})
 	}
 	w.settle()

@@ -118,7 +118,7 @@ func (c *reconciler) late(ctx context.Context, key cache.ObjectName, p queue.Pri
 	}
 	r := c.records.of(key)
 	deleting, taken := source.GetDeletionTimestamp() != nil, slices.Contains(source.GetFinalizers(), c.observer.opts.Finalizer)
-	same := r.drift.settled == 0 || r.drift.settled == source.GetGeneration()
+	same := r.drift.settled == 0 || r.drift.settled == edits(source)
 	if deleting && !taken || p >= queue.Initial && !deleting && taken && same {
 		return
 	}

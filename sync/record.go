@@ -209,7 +209,8 @@ const maxTypes = 1 << 10
 // withOthers adds to a status those conditions that others have put on the source since we
 // wrote it, of types that the target does not have: where the API server keeps conditions as
 // one value, ours would take them away. After a start they are those beside a status that is as
-// it should be.
+// it should be: beside another one they cannot be told from ours of before, which nothing would take
+// off again, so that our write takes them, and their writers put them back.
 func (s *sourceStatus) withOthers(give map[string]any, source *unstructured.Unstructured) map[string]any {
 	is, _ := source.Object["status"].(map[string]any)
 	none := unique.Handle[string]{}

@@ -128,6 +128,55 @@ func TestSentAsItStands(t *testing.T) {
 	})
 }
 
+// A claim that a backup brought back takes nothing back as it is deleted, be it seen before or not: API servers
+// count a deletion as another generation. What is changed after that goes up, as long as the target is kept.
+func TestDeletionAfterARestore(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		for _, policy := range []DeletionPolicy{DeletionDelete, DeletionOrphan} {
+			t.Run(fmt.Sprint(policy, ", seen before: ", seen), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, opts := newFake(t), Options{Deletion: policy}
+					_, stop := w.sync(opts)
+					w.createMany(1)
+					w.settle()
+					backup := w.fakeSource.Version()
+					w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"blue"}}`)
+					w.settle()
+					w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["example.org/hold"]}}`)
+					stop()
+					w.fakeSource.Restore(backup)
+					if !seen {
+						w.delete(w.source, w.sourceNS, "w0")
+					}
+					_, stop = w.sync(opts)
+					defer stop()
+					time.Sleep(time.Minute)
+					if seen {
+						w.delete(w.source, w.sourceNS, "w0")
+						time.Sleep(time.Minute)
+					}
+					if got := field(w.targetOf("w0"), "spec", "color"); got != "blue" {
+						t.Errorf("the color is %v", got)
+					}
+					if policy == DeletionOrphan {
+						return
+					}
+					if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonTerminating)) || !strings.Contains(got, SendAnnotation+"=2") {
+						t.Errorf("message %q", got)
+					}
+					w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"free"}}`)
+					w.settle()
+					if got := field(w.targetOf("w0"), "spec", "color"); got != "free" {
+						t.Errorf("after the change the color is %v; message %q", got, w.message("w0"))
+					}
+					w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":null}}`)
+					w.until("both are gone", func() bool { return w.targetOf("w0") == nil && w.get(w.source, w.sourceNS, "w0") == nil })
+				})
+			})
+		}
+	}
+}
+
 // I19: what a target's API server refused is not asked while the source is an older one, and neither
 // is the source read again and again for it.
 func TestRefusedBeforeARestore(t *testing.T) {

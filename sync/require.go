@@ -27,7 +27,7 @@ func require(want step, s state) evidence {
 	case stepMigrate, stepForce, stepApply, stepEmptyMap:
 		return where(dst.exists() && !dst.ours(), sourceProven|targetLive) |
 			where(want == stepForce && s.heldByOthers == "", targetLive) | // whose it is, is told
-			where(want == stepMigrate, targetLive|where(dst.relation == relationLegacyWrote, sourceLive)) |
+			where(want == stepMigrate, targetLive|where(dst.relation == relationLegacyWrote || s.source.deleting, sourceLive)) |
 			where(dst.content == contentRewritten, sourceLive) // another konnector may know better what the source is
 	// Fields of others are not cached.
 	case stepTakeFields:
