@@ -17,7 +17,7 @@ import (
 func obstacle(s state) Reason {
 	src, dst := s.source, s.target
 	switch {
-	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && (s.held != "" || !dst.managed)):
+	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && (s.held != "" || !dst.managed || s.refused != "" && !s.passing)):
 		return ReasonOrphaned
 	case !src.exists:
 		return ""
@@ -151,7 +151,9 @@ func explain(s state, why Reason) string {
 		said = s.related
 	case ReasonDenied: // follows from what was tried, not from a state
 	case ReasonOrphaned:
-		said = s.target.name + " was made from an object that has gone without letting it go"
+		if said = s.target.name + " was made from an object that has gone without letting it go"; s.refused != "" {
+			said += ", and is not deleted: " + s.answer
+		}
 	}
 	return clip(string(why) + ": " + said)
 }

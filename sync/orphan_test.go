@@ -4,6 +4,7 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -256,6 +257,65 @@ func TestEndThatNoWatchShows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// I20: a target whose source was deleted as its finalizer came, and that its API server does not delete, is told
+// with what that answers, and deleted once it may be.
+func TestRefusedOrphanIsTold(t *testing.T) {
+	for name, err := range map[string]error{"rights": forbidden(fakecluster.Request{}), "webhook": apierrors.NewInternalError(errors.New("failed calling webhook"))} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var refuses atomic.Bool
+				refuses.Store(true)
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "delete" && refuses.Load() {
+						return err
+					}
+					return do()
+				})
+				var told atomic.Pointer[Report]
+				s, stop := w.sync(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(&r) }}})
+				defer stop()
+				w.createMany(1)
+				w.settle()
+				w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+				time.Sleep(time.Minute)
+				if r := told.Load(); r == nil || r.Reason != ReasonOrphaned || !strings.Contains(r.Message, err.Error()) || s.Status().Orphans != 1 {
+					t.Errorf("told %+v, %d orphans", r, s.Status().Orphans)
+				}
+				refuses.Store(false)
+				time.Sleep(time.Hour)
+				if w.targetOf("w0") != nil || s.Status().Orphans != 0 {
+					t.Errorf("the target is there: %t, %d orphans", w.targetOf("w0") != nil, s.Status().Orphans)
+				}
+			})
+		})
+	}
+}
+
+// I18: where a source takes no record of its target, status and the rest go on.
+func TestRefusedMarkIsInNoWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "patch" && r.Subresource == "" {
+				if u := w.get(w.source, w.sourceNS, "w0"); u != nil && len(u.GetFinalizers()) > 0 && u.GetDeletionTimestamp() == nil { //nolint:contextcheck // the world has one
+					return forbidden(r) // only annotations are patched now
+				}
+			}
+			return do()
+		})
+		defer w.run(Options{Lost: LostReport})()
+		w.createMany(1)
+		time.Sleep(time.Minute)
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"red"}}`)
+		time.Sleep(time.Second)
+		if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "Ready" || field(w.targetOf("w0"), "spec", "color") != "red" {
+			t.Errorf("status %v, spec %v", got, w.targetOf("w0").Object["spec"])
+		}
+	})
 }
 
 // I20: what was left while no Sync ran, in a namespace without any source, is found where the namespace is

@@ -133,9 +133,6 @@ func decide(s state) step {
 		return stepEmptyMap
 	case dst.content.needsApply() && s.sends(why):
 		return stepApply
-	// By policy a lost target is reported, so that it is recorded that there is one.
-	case s.policy.lost == LostReport && src.targetRecord != dst.uid:
-		return stepMark
 	case s.status:
 		return stepStatus
 	// What the source removes has to go, be it that someone else made the target, or has changed another field.
@@ -144,6 +141,9 @@ func decide(s state) step {
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.heldByOthers != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
+	// By policy a lost target is reported, so that it is recorded that there is one. That may be refused.
+	case s.policy.lost == LostReport && src.targetRecord != dst.uid:
+		return stepMark
 	case s.paused, s.contested, s.statusDelayed, s.refused != "", s.statusRefused != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
