@@ -245,15 +245,15 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 // setMessage puts the message on the source, or takes it off. One that is refused stands
 // in the way of nothing.
 func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
+	began, text := time.Now(), explain(p.state, obstacle(p.state))
 	r.status.messages.Count(1, messagePause)
-	text := explain(p.state, obstacle(p.state))
 	obj, err := a.write.Annotate(ctx, p.source, a.write.Names.Message, text)
 	switch {
 	case err == nil:
 		r.status.said.Wrote(travel.Hash(text))
 		a.refused.Accepted(p.key, refusal.Message)
 	case !passed(err):
-		a.refused.Refused(p.key, refusal.Message, refusal.Asked{Began: time.Now()}, err)
+		a.refused.Refused(p.key, refusal.Message, refusal.Asked{Wish: travel.Hash(text), Began: began}, err)
 		return nil, errNoted
 	}
 	return obj, err

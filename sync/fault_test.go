@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -393,6 +394,56 @@ func TestI19ManyRefused(t *testing.T) {
 	}
 }
 
+// I19: messages that are refused too stand in the way of nothing, and are forgotten with what they
+// would have told.
+func TestI19MessagesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const objects = 300
+		w := newFake(t)
+		seen := func(name string) *unstructured.Unstructured { return w.get(w.source, w.sourceNS, name) }
+		var quota atomic.Bool
+		quota.Store(true)
+		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "patch" && len(seen(r.Object.Name).GetFinalizers()) > 0 {
+				return forbidden(r)
+			}
+			return do()
+		})
+		var late []time.Time
+		w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			switch {
+			case r.Resource != widgets || !isWrite(r):
+				return do()
+			case r.Object.Name == "late":
+				late = append(late, time.Now())
+				return forbidden(r)
+			case quota.Load():
+				return forbidden(r)
+			}
+			return do()
+		})
+		for n := range objects {
+			w.create(w.source, w.sourceNS, w.widget(fmt.Sprint("w", n), `{"size":"small"}`, ``))
+		}
+		s, stop := w.sync(Options{})
+		defer stop()
+		time.Sleep(2 * time.Hour)
+		quota.Store(false)
+		time.Sleep(time.Minute)
+		if n := w.fakeTarget.Created(widgets); n != objects {
+			t.Errorf("a minute after the quota ended %d of %d targets are made", n, objects)
+		}
+		if n := s.engine.refused.Len(); n != 0 {
+			t.Errorf("%d refusals are left", n)
+		}
+		w.create(w.source, w.sourceNS, w.widget("late", `{"size":"small"}`, ``))
+		time.Sleep(time.Minute)
+		if len(late) < 4 {
+			t.Errorf("another one that is refused is asked %d times in the first minute", len(late))
+		}
+	})
+}
+
 // What was refused goes at once when it is mended, however long its pause has become.
 func TestMendedGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -407,6 +458,133 @@ func TestMendedGoesAtOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		if w.targetOf("a") == nil || w.message("a") != "" {
 			t.Errorf("a second after it was mended there is no target, or a message: %q", w.message("a"))
+		}
+	})
+}
+
+// Another message than the refused one does not wait as long as that, and messages that change all the
+// time come no more often for being refused.
+func TestAnotherMessageGoesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		seen := func(name string) *unstructured.Unstructured { return w.get(w.source, w.sourceNS, name) }
+		var policy, webhook atomic.Bool
+		policy.Store(true)
+		var asked, said atomic.Int64
+		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "patch" && policy.Load() && len(seen(r.Object.Name).GetFinalizers()) > 0 {
+				asked.Add(1)
+				return forbidden(r)
+			}
+			return do()
+		})
+		w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && isWrite(r) && webhook.Load() {
+				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, fmt.Errorf("quota %d", said.Add(1)))
+			}
+			return do()
+		})
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"huge"}`, ``))
+		time.Sleep(3 * time.Hour)
+		policy.Store(false)
+		webhook.Store(true)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Second)
+		if m := w.message("a"); !strings.Contains(m, "quota 1") {
+			t.Errorf("a second after another answer the message is %q", m)
+		}
+		policy.Store(true)
+		asked.Store(0)
+		for n := range 1800 {
+			w.merge(w.source, w.sourceNS, "a", fmt.Sprintf(`{"spec":{"size":"s%d"}}`, n))
+			time.Sleep(time.Second)
+		}
+		if n := asked.Load(); n > 5+30+1 {
+			t.Errorf("%d refused messages in half an hour of edits", n)
+		}
+	})
+}
+
+// A source that may not be written is written as soon as people have mended it, be it by an
+// annotation, and no more often for one that is another one each second.
+func TestMendedByAnAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		seen := func(name string) *unstructured.Unstructured { return w.get(w.source, w.sourceNS, name) }
+		var asked atomic.Int64
+		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "patch" && seen(r.Object.Name).GetAnnotations()["owner"] == "" {
+				asked.Add(1)
+				return forbidden(r)
+			}
+			return do()
+		})
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(3 * time.Hour)
+		asked.Store(0)
+		for n := range 3600 {
+			w.merge(w.source, w.sourceNS, "a", fmt.Sprintf(`{"metadata":{"annotations":{"seen":"%d"}}}`, n))
+			time.Sleep(time.Second)
+		}
+		if n := asked.Load(); n > 5+60+1 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		time.Sleep(10 * time.Minute)
+		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"owner":"me"}}}`)
+		time.Sleep(time.Second)
+		if w.targetOf("a") == nil {
+			t.Error("a second after it was mended there is no target")
+		}
+	})
+}
+
+// I19: a target that may not be read, after a write of which no answer tells what came, is read ever
+// more rarely whatever happens to it, and its status and what stands in its way are told meanwhile.
+func TestI19RefusedReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var down atomic.Bool
+		var reads atomic.Int64
+		w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			switch {
+			case r.Resource != widgets || !down.Load():
+				return do()
+			case isWrite(r):
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			case r.Verb == "get":
+				reads.Add(1)
+				return forbidden(r)
+			}
+			return do()
+		})
+		s, stop := w.sync(Options{})
+		defer stop()
+		w.createMany(1)
+		w.settle()
+		down.Store(true)
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
+		for n := range 3600 {
+			w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"P%d"}}`, n), "status")
+			time.Sleep(time.Second)
+		}
+		if n := reads.Load(); n > 20 {
+			t.Errorf("%d refused reads in an hour", n)
+		}
+		if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "P3599" {
+			t.Errorf("status %v", got)
+		}
+		if m := w.message("w0"); !strings.HasPrefix(m, string(ReasonUnavailable)) {
+			t.Errorf("message %q", m)
+		}
+		if err := s.Status().Err; err == nil || !strings.Contains(err.Error(), "read target") {
+			t.Errorf("status of the Sync: %v", err)
+		}
+		down.Store(false)
+		time.Sleep(11 * time.Minute)
+		if got := field(w.targetOf("w0"), "spec", "size"); got != "large" || w.message("w0") != "" || s.Status().Err != nil || s.engine.refused.Len() != 0 {
+			t.Errorf("later the target has size %v, the source the message %q, the Sync %v", got, w.message("w0"), s.Status().Err)
 		}
 	})
 }

@@ -48,6 +48,8 @@ type pair struct {
 	give   map[string]any // status for the source; nil if none
 	mute   time.Duration  // until the next message may be set
 
+	unread *refusal.Refusal // why a side whose state is uncertain was not read live; nil if it was
+
 	wait       time.Duration // until a refused intent is asked again, or told
 	statusWait time.Duration // until the status may be given
 
@@ -83,8 +85,8 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	p.sources = o.source.Listed(key.Namespace)
 	r.answers.lookSource = r.answers.lookSource || over(r.answers.source) && r.answers.listed != p.sources // the list may be of a backup that brings it back
 	var err error
-	if p.source, p.state.source.freshness, err = o.look(ctx, o.source, key, &r.answers.source, &r.answers.lookSource); err != nil {
-		return nil, fmt.Errorf("read source: %w", err)
+	if p.source, p.state.source.freshness, err = o.look(ctx, p, sight{o.source, refusal.SourceRead, key, &r.answers.source, &r.answers.lookSource}); err != nil {
+		return nil, err
 	}
 	p.from = origin{cluster: o.guard.SourceUID, name: key}
 	if p.source != nil {
@@ -113,9 +115,10 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	}
 	looks := r.answers.lookTarget
 	p.targets = o.target.Listed(p.name.Namespace)
-	if p.target, p.state.target.freshness, err = o.look(ctx, o.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil && !fates.Is(err, fates.Unserved) {
-		return nil, fmt.Errorf("read target %s: %w", p.name, err)
+	if p.target, p.state.target.freshness, err = o.look(ctx, p, sight{o.target, refusal.TargetRead, p.name, &r.answers.target, &r.answers.lookTarget}); err != nil && !fates.Is(err, fates.Unserved) {
+		return nil, err
 	}
+	looks = looks && p.state.target.freshness == live
 	if p.state.target.freshness == unknown {
 		if err == nil {
 			err = o.target.Err(p.name.Namespace)
@@ -699,23 +702,41 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 	}
 }
 
+// A sight is one side of an object.
+type sight struct {
+	view      *view.View
+	ask       refusal.Ask // of a live read
+	name      cache.ObjectName
+	answer    **unstructured.Unstructured
+	uncertain *bool
+}
+
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
 // write of ours. A kind that is not served is unknown, and its API server is not asked.
-func (o *observer) look(ctx context.Context, v *view.View, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
+// A read that is refused leaves the outcome uncertain: what needs no live read goes on meanwhile.
+func (o *observer) look(ctx context.Context, p *pair, s sight) (*unstructured.Unstructured, freshness, error) {
+	v, name, answer := s.view, s.name, s.answer
 	if fates.Is(v.Err(name.Namespace), fates.Unserved) {
 		return nil, unknown, nil
 	}
-	if *uncertain {
+	if f := o.refused.Of(p.key, s.ask); *s.uncertain && f.Waits(name.String()) {
+		p.unread = f
+	} else if *s.uncertain {
+		began := time.Now()
 		obj, err := v.Live(ctx, name)
-		if err != nil {
-			return nil, unknown, err
+		switch {
+		case err == nil:
+			o.refused.Accepted(p.key, s.ask)
+			*s.uncertain, *answer = false, nil
+			if obj != nil {
+				*answer = obj
+			}
+			return obj, live, nil
+		case !fates.IsRefused(err):
+			return nil, unknown, fmt.Errorf("%s %s: %w", s.ask, name, err)
 		}
-		*uncertain, *answer = false, nil
-		if obj != nil {
-			*answer = obj
-		}
-		return obj, live, nil
+		p.unread = o.refused.Refused(p.key, s.ask, refusal.Asked{Wish: name.String(), Began: began}, fmt.Errorf("%s %s: %w", s.ask, name, err))
 	}
 	obj, version, ok := o.guard.Get(ctx, v, name)
 	if !ok {

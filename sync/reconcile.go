@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/loss"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
@@ -66,8 +68,12 @@ type failure struct {
 // paced says when a pass that failed is made again: ever more rarely. What lasts is told by Status and
 // Hooks, since a source that may not be written cannot carry a message.
 func (c *reconciler) paced(ctx context.Context, r *record, result *Result, failed failure) time.Duration {
+	ask := failed.step.ask()
 	asked := refusal.Asked{Wish: c.wish(result.Source), Seen: versionFor(failed.pair, failed.step), Began: time.Now().Add(-result.Took)}
-	return c.tell(ctx, r, result, c.refused.Refused(result.Source, failed.step.ask(), asked, failed.err))
+	if before := c.refused.Of(result.Source, ask); before != nil && !before.Of(asked.Wish) {
+		r.wishes.Count(1, messagePause)
+	}
+	return c.tell(ctx, r, result, c.refused.Refused(result.Source, ask, asked, failed.err))
 }
 
 // ask is what an answer to a step counts as that says nothing of what was asked: that something is
@@ -92,14 +98,77 @@ func versionFor(p *pair, s step) string {
 	return string(p.target.GetUID()) + p.target.GetResourceVersion()
 }
 
-// postponed is the answer for which what p needs waits; nil if it may be done.
-func (c *reconciler) postponed(p *pair) *refusal.Refusal {
+// postponed is the answer for which what p needs waits, and for how long; nil if it may be done. What
+// people write makes it due at once, and what a program writes all the time not each time.
+func (c *reconciler) postponed(p *pair, r *record) (*refusal.Refusal, time.Duration) {
 	want := decide(p.state)
 	f := c.refused.Of(p.key, want.ask())
-	if f == nil || want.ask() == refusal.Access || f.Due(c.wish(p.key), versionFor(p, want)) {
+	if f == nil || want.ask() == refusal.Access {
+		return nil, 0
+	}
+	wish, wait := c.wish(p.key), f.Wait()
+	switch {
+	case !f.Of(wish):
+		wait = r.wishes.Wait(pace.Burst, messagePause)
+	case f.Due(wish, versionFor(p, want)):
+		return nil, 0
+	}
+	if wait <= 0 {
+		return nil, 0
+	}
+	return f, wait
+}
+
+// sightless is the answer for which a look waits; nil if it may be done.
+func (c *reconciler) sightless(p *pair, s step) *refusal.Refusal {
+	source, target := c.refused.Of(p.key, refusal.SourceRead), c.refused.Of(p.key, refusal.TargetRead)
+	switch {
+	case (s == stepLookSource || s == stepProve) && source.Waits(p.key.String()):
+		return source
+	case (s == stepLookTarget || s == stepProve) && target.Waits(p.name.String()):
+		return target
+	default:
 		return nil
 	}
-	return f
+}
+
+// unread has an object that is left as it is be looked at again when a read that was refused is due.
+// What stands in its way is told rather than that.
+func (c *reconciler) unread(ctx context.Context, p *pair, r *record, result *Result, pause time.Duration) time.Duration {
+	f := p.unread
+	switch {
+	case f == nil:
+		return pause
+	case obstacle(p.state) != "":
+		r.status.denied = ""
+	default:
+		c.tell(ctx, r, result, f)
+	}
+	if wait := max(f.Wait(), time.Millisecond); pause == 0 || wait < pause {
+		return wait
+	}
+	return pause
+}
+
+// asks reports whether something may be asked again of an object that was left as it is: the rest is
+// not wanted any more.
+func asks(p *pair, ask refusal.Ask) bool {
+	s, why := p.state, obstacle(p.state)
+	s.muted = false
+	switch ask {
+	case refusal.Spec:
+		return s.mapped && s.misnamed == "" && why != ReasonConflict && why != ReasonLost
+	case refusal.Deletion:
+		return p.target != nil && (s.source.deleting || !s.source.exists)
+	case refusal.Status: // what a legacy konnector made seems foreign until it is read live
+		return s.status || s.statusDelayed || s.target.exists() && !s.target.ours() && s.target.freshness != live
+	case refusal.SourceRead, refusal.TargetRead:
+		return p.unread != nil
+	case refusal.Message:
+		return s.source.exists && (s.passes(why) || !told(s, why))
+	default:
+		return false
+	}
 }
 
 // await has it be told, by Hooks alone, that what a pass asks is not answered, until the returned
@@ -138,13 +207,16 @@ func (c *reconciler) tell(ctx context.Context, r *record, result *Result, f *ref
 }
 
 // wish identifies what people wrote of a source, as far as it is known: when that changes, so
-// may what an API server says to us.
+// may what an API server says to us. What we annotate it with ourselves is no such thing.
 func (c *reconciler) wish(key cache.ObjectName) string {
 	obj, _, _ := c.observer.source.Get(key)
 	if obj == nil {
 		return refusal.Unknown
 	}
-	return travel.Hash([]any{obj.GetUID(), obj.GetGeneration(), obj.GetLabels(), obj.GetDeletionTimestamp() != nil})
+	theirs := map[string]string{}
+	maps.Copy(theirs, obj.GetAnnotations())
+	maps.DeleteFunc(theirs, func(key, _ string) bool { return strings.HasPrefix(key, c.observer.names.Domain) })
+	return travel.Hash([]any{obj.GetUID(), obj.GetGeneration(), obj.GetLabels(), theirs, obj.GetDeletionTimestamp() != nil})
 }
 
 // uid is that of a source, if it is known.
@@ -201,18 +273,22 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if s == stepRest || s == stepWait {
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
-				c.refused.Drop(key, refusal.SourceWrite) // what was refused is not wanted any more
-				c.refused.Drop(key, refusal.TargetWrite)
+				c.refused.Keep(key, func(ask refusal.Ask) bool { return asks(p, ask) })
+			}
+			if p.known() && p.unread == nil {
 				c.reports.admitted(ctx, p, r)
 			}
 			c.forgetIfGone(p, r)
 			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
-			return p.nextLook(s, r), failure{}
+			return c.unread(ctx, p, r, result, p.nextLook(s, r)), failure{}
 		}
-		if f := c.postponed(p); f != nil {
+		if f := c.sightless(p, s); f != nil {
 			return c.tell(ctx, r, result, f), failure{}
+		}
+		if f, wait := c.postponed(p, r); f != nil {
+			return min(c.tell(ctx, r, result, f), wait), failure{}
 		}
 		if s == missing.step {
 			return 0, missing // what it is about was read since, and is there

@@ -57,6 +57,7 @@ type record struct {
 	losses       loss.History
 	drift        drift
 	status       sourceStatus
+	wishes       pace.Pace // that were refused, each after another one
 	blind        time.Time // since when the target cannot be looked at; zero if it can
 	ending       ending
 }
@@ -194,10 +195,12 @@ func (s *sourceStatus) speaksOf(source types.UID) bool {
 	return s.uid == source || s.uid == "" || source == ""
 }
 
-// mute is how long a message has to wait, where the last one was refused or not.
+// mute is how long a message has to wait. One with another text than was refused does not wait for
+// that: where the text changes at each look, it comes no more often than where all are taken.
 func (s *sourceStatus) mute(text string, refused *refusal.Refusal) time.Duration {
-	wait := max(s.messages.Wait(pace.Burst, messagePause), s.said.Pause(travel.Hash(text)))
-	if refused != nil {
+	wish := travel.Hash(text)
+	wait := max(s.messages.Wait(pace.Burst, messagePause), s.said.Pause(wish))
+	if refused != nil && refused.Of(wish) {
 		wait = max(wait, refused.Wait())
 	}
 	return wait

@@ -5,11 +5,12 @@
 // A refused request is made again, since rights, quotas, webhooks and schemas change without an
 // event, and has to cost less and less. An object waits for 5 s (0.2 s where it may pass by itself), then twice as long each time, ten
 // minutes at most, so that the end of a short cause is found out soon, and no shorter than the API server asks for. All Ledgers of a Sync share a budget
-// of one request in two seconds: the objects that are refused for one kind of reason form a line, in
+// of one request in two seconds: the objects that are refused one ask for one kind of reason form a line, in
 // which each waits for two seconds for each object in it (four where a look follows, since what came
 // of the request is not known), times the number of lines, in all Ledgers, of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
 // An object that is accepted shows that the cause is gone, and wakes two others of its line, each of
-// which wakes two more. As soon as another thing is asked of an object, it is due at once.
+// which wakes two more. As soon as another thing is asked of an object, it is due at once. A refusal of
+// what is not asked any more is dropped: it would have others wait for it, and be woken in their place.
 //
 // Client-go's rate limiters count failures by key alone. They know neither what was asked
 // nor why it was refused, so that they can neither begin anew with what the user has mended
@@ -38,10 +39,12 @@ const (
 	Deletion    Ask = "deletion" // the deletion of its target, or that it is let go
 	Status      Ask = "status"   // a status of its source
 	Message     Ask = "message"  // a message on its source
-	Access      Ask = "access"   // a read of it
-	SourceWrite Ask = "own"      // any other write to its source: the finalizer, a mark
-	TargetWrite Ask = "race"     // a write to its target that met another state than was seen
-	Copy        Ask = "copy"     // a write to the copy of a related object
+	SourceRead  Ask = "read source"
+	TargetRead  Ask = "read target"
+	Access      Ask = "access" // all else that a pass over it asks
+	SourceWrite Ask = "own"    // any other write to its source: the finalizer, a mark
+	TargetWrite Ask = "race"   // a write to its target that met another state than was seen
+	Copy        Ask = "copy"   // a write to the copy of a related object
 )
 
 // A Refusal is the answer of an API server that it does not take what it was asked.
@@ -109,6 +112,9 @@ func (r *Refusal) Due(wish string, seen any) bool {
 // Wait is how long the pause lasts.
 func (r *Refusal) Wait() time.Duration { return time.Until(r.next) }
 
+// Waits reports whether wish waits, whatever has changed since. A nil Refusal has nothing wait.
+func (r *Refusal) Waits(wish string) bool { return r != nil && !r.Due(wish, r.seen) }
+
 // Of reports whether it was wish that was refused, or may have been.
 func (r *Refusal) Of(wish string) bool { return r.wish == wish || wish == Unknown }
 
@@ -152,10 +158,16 @@ type Ledger struct {
 
 	mu       sync.Mutex
 	refusals map[key]*Refusal
-	kinds    map[fates.Kind]*line
+	lines    map[place]*line
 }
 
-// A line is what was refused for one kind of reason, in the order in which it was.
+// A place is where refusals stand in line: what one ask was refused for one kind of reason.
+type place struct {
+	ask  Ask
+	kind fates.Kind
+}
+
+// A line is what was refused, in the order in which it was.
 type line struct {
 	members map[key]*Refusal
 	order   []key // also of some that have left
@@ -189,7 +201,7 @@ type key struct {
 // NewLedger returns an empty Ledger, which shares a budget. Wake is called when an object is due
 // before its time.
 func NewLedger(budget *Budget, wake func(cache.ObjectName)) *Ledger {
-	return &Ledger{budget: budget, wake: wake, refusals: map[key]*Refusal{}, kinds: map[fates.Kind]*line{}}
+	return &Ledger{budget: budget, wake: wake, refusals: map[key]*Refusal{}, lines: map[place]*line{}}
 }
 
 // Of is what was refused of an object; nil if nothing was. It does not change.
@@ -217,11 +229,12 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	}
 	l.drop(k)
 	l.refusals[k] = r
-	if l.kinds[r.Kind] == nil {
-		l.kinds[r.Kind] = &line{members: map[key]*Refusal{}}
+	at := place{ask, r.Kind}
+	if l.lines[at] == nil {
+		l.lines[at] = &line{members: map[key]*Refusal{}}
 	}
-	l.kinds[r.Kind].join(k, r)
-	objects := len(l.kinds[r.Kind].members)
+	l.lines[at].join(k, r)
+	objects := len(l.lines[at].members)
 	if objects == fates.Few+1 {
 		l.budget.crowds.Add(1)
 	}
@@ -229,14 +242,14 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	return r
 }
 
-// Accepted forgets what was refused. Two others that were refused for the same kind of
-// reason are due now.
+// Accepted forgets what was refused. Two others that were refused the same ask for the same kind
+// of reason are due now.
 func (l *Ledger) Accepted(object cache.ObjectName, ask Ask) {
 	l.mu.Lock()
 	was := l.drop(key{object, ask})
 	var due []cache.ObjectName
 	if was != nil {
-		due = l.due(was.Kind, 2)
+		due = l.due(place{ask, was.Kind}, 2)
 	}
 	l.mu.Unlock()
 	for _, object := range due {
@@ -246,17 +259,22 @@ func (l *Ledger) Accepted(object cache.ObjectName, ask Ask) {
 
 // Drop forgets what was refused, since it is not asked any more.
 func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drop(key{object, ask})
+	l.Keep(object, func(a Ask) bool { return a != ask })
 }
 
 // Forget forgets all that was refused of an object that is no more.
 func (l *Ledger) Forget(object cache.ObjectName) {
+	l.Keep(object, func(Ask) bool { return false })
+}
+
+// Keep drops what was refused of an object, but what is still asked.
+func (l *Ledger) Keep(object cache.ObjectName, asked func(Ask) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, SourceWrite, TargetWrite, Copy} {
-		l.drop(key{object, ask})
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, SourceRead, TargetRead, Access, SourceWrite, TargetWrite, Copy} {
+		if !asked(ask) {
+			l.drop(key{object, ask})
+		}
 	}
 }
 
@@ -265,9 +283,9 @@ func (l *Ledger) Forget(object cache.ObjectName) {
 func (l *Ledger) Recovered() {
 	l.mu.Lock()
 	var due []cache.ObjectName
-	for kind := range l.kinds {
-		if kind.Fate() == fates.Later {
-			due = append(due, l.due(kind, fates.Few)...)
+	for at := range l.lines {
+		if at.kind.Fate() == fates.Later {
+			due = append(due, l.due(at, fates.Few)...)
 		}
 	}
 	l.mu.Unlock()
@@ -293,13 +311,20 @@ func (l *Ledger) Permitted() {
 }
 
 // ofSource reports whether the source's API server may be the one that refused.
-func (a Ask) ofSource() bool { return a == Status || a == Message || a == Access || a == SourceWrite }
+func (a Ask) ofSource() bool {
+	return a == Status || a == Message || a == SourceRead || a == Access || a == SourceWrite
+}
+
+// ofAccess reports whether people learn of a refusal as one of access to the object.
+func (a Ask) ofAccess() bool {
+	return a == SourceRead || a == TargetRead || a == Access || a == SourceWrite || a == TargetWrite
+}
 
 // hurry ends the pause of what was refused.
 func (l *Ledger) hurry(k key) {
 	now := *l.refusals[k]
 	now.next = time.Time{}
-	l.refusals[k], l.kinds[now.Kind].members[k] = &now, &now
+	l.refusals[k], l.lines[place{k.ask, now.Kind}].members[k] = &now, &now
 }
 
 // Count is how many objects are refused a wish.
@@ -314,13 +339,20 @@ func (l *Ledger) Count(ask Ask, wish string) (n int) {
 	return n
 }
 
+// Len is how much is refused.
+func (l *Ledger) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.refusals)
+}
+
 // First is one refusal of access that matches, always the same of the same ones; nil if there
 // is none.
 func (l *Ledger) First(match func(*Refusal) bool) (first *Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.refusals {
-		if (k.ask == Access || k.ask == SourceWrite || k.ask == TargetWrite) && match(r) && (first == nil || r.Detail < first.Detail) {
+		if k.ask.ofAccess() && match(r) && (first == nil || r.Detail < first.Detail) {
 			first = r
 		}
 	}
@@ -334,19 +366,20 @@ func (l *Ledger) drop(k key) *Refusal {
 		return nil
 	}
 	delete(l.refusals, k)
-	delete(l.kinds[r.Kind].members, k)
-	switch len(l.kinds[r.Kind].members) {
+	at := place{k.ask, r.Kind}
+	delete(l.lines[at].members, k)
+	switch len(l.lines[at].members) {
 	case fates.Few:
 		l.budget.crowds.Add(-1)
 	case 0:
-		delete(l.kinds, r.Kind)
+		delete(l.lines, at)
 	}
 	return r
 }
 
-// due ends the pauses of those of a kind that were refused first.
-func (l *Ledger) due(kind fates.Kind, most int) (objects []cache.ObjectName) {
-	all := l.kinds[kind]
+// due ends the pauses of those of a line that were refused first.
+func (l *Ledger) due(at place, most int) (objects []cache.ObjectName) {
+	all := l.lines[at]
 	if all == nil {
 		return nil
 	}

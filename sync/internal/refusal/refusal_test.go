@@ -51,7 +51,7 @@ func TestOneObject(t *testing.T) {
 		if r := l.Refused(named(1), Spec, Asked{"mended", 1, time.Now()}, quota); r.Wait() != 5*time.Second {
 			t.Errorf("another wish waits %v", r.Wait())
 		}
-		if l.Accepted(named(1), Spec); l.Of(named(1), Spec) != nil || len(l.kinds) > 0 {
+		if l.Accepted(named(1), Spec); l.Of(named(1), Spec) != nil || len(l.lines) > 0 {
 			t.Error("what was accepted is not forgotten")
 		}
 	})
