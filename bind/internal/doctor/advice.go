@@ -129,13 +129,11 @@ func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + b.Name
 		}
 		line := ofReason[klutchsync.Reason(o.Reason)]
-		switch lost := isRefusedReturn(o); {
-		case lost && isOfNamespace(o):
-			line += " " + ofNamespace
-		case lost:
+		switch {
+		case isRefusedReturn(o):
 			line += " " + ofRefusedReturn
-		case isOfNamespace(o):
-			line = ofNamespace
+		case isUnreadTarget(o):
+			line = ofUnreadTarget
 		}
 		if line != "" && !slices.Contains(said, line) {
 			said = append(said, line)
@@ -167,10 +165,9 @@ func filled(line, binding string, o behind.Object) string {
 	return strings.NewReplacer("-n NAMESPACE ", place, "RESOURCE", binding, "NAME", o.Name).Replace(line)
 }
 
-// isOfNamespace reports whether the platform's API server misses a right in a namespace.
-func isOfNamespace(o behind.Object) bool {
-	asked := klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden || isRefusedReturn(o) || strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
-	return asked && strings.Contains(o.Message, `in the namespace "`)
+// isUnreadTarget reports whether the platform's API server does not permit a read of an object's target.
+func isUnreadTarget(o behind.Object) bool {
+	return klutchsync.Reason(o.Reason) == klutchsync.ReasonDenied && strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
 }
 
 // isRefusedReturn reports whether an object is lost, and its platform does not take it again.
@@ -178,17 +175,16 @@ func isRefusedReturn(o behind.Object) bool {
 	return klutchsync.Reason(o.Reason) == klutchsync.ReasonVanished && strings.Contains(o.Message, klutchsync.RefusedReturn)
 }
 
-// ofNamespace is what to do where the platform's API server misses a right in a namespace: it does
-// not tell a namespace that is gone from one without rights.
-const ofNamespace = "The namespace that the message names, or the rights in it, may be gone on the platform: show the message to its operators."
+// ofUnreadTarget is what to do about that: a namespace that is gone is one without rights.
+const ofUnreadTarget = "The namespace that the message names, or the rights in it, may be gone on the platform: show the message to its operators."
 
 // ofRefusedReturn is what to do beside it where the platform does not take a lost object again.
-const ofRefusedReturn = "It is made anew by itself once what the message names is mended: change the object, or show the message to the platform's operators where a quota, a policy or a right is in the way."
+const ofRefusedReturn = "It is made anew by itself once what the message names is mended: change the object, or show the message to the platform's operators where a quota, a policy or a right is in the way, or the namespace that it names may be gone on the platform."
 
 // ofReason is what to do about an object that is not in step for a reason.
 var ofReason = map[klutchsync.Reason]string{
 	klutchsync.ReasonRefused:     "Change the object to what the message asks for; it is sent again at once.",
-	klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way: change the object to what is allowed, or show the message to the platform's operators. It is sent again by itself.",
+	klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way, or the namespace that the message names may be gone on the platform: change the object to what is allowed, or show the message to the platform's operators. It is sent again by itself.",
 	klutchsync.ReasonMissing:     "The platform's operators have to bring back what is missing there; the object is sent again by itself.",
 	klutchsync.ReasonUnavailable: "An API server or a webhook of the platform fails: its operators can look. The object is sent again by itself.",
 	klutchsync.ReasonConflict:    "The name is taken on the platform: choose another name for the object, or have the platform's operators remove the other one.",

@@ -75,7 +75,9 @@ func TestAdvice(t *testing.T) {
 		{"tenant gone, and what follows", ofObjects(gone, []behind.Object{{Reason: "RelatedConflict"}}), "The tenant is gone, and with it perhaps what these stand for: see the check binding. All of them: kubectl bind status things.example.com"},
 		{"tenant gone, after all else", ofBinding(gone), "it asks for a new tenant"},
 		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
-		{"service namespace gone", behindBy(klutchsync.ReasonForbidden, `cannot patch resource "widgets" in API group "example.org" in the namespace "tenant-team"`), "or the rights in it, may be gone on the platform"},
+		{"service namespace gone", behindBy(klutchsync.ReasonForbidden, `cannot patch resource "widgets" in API group "example.org" in the namespace "tenant-team"`), "may be gone on the platform"},
+		{"service namespace gone, in other words", behindBy(klutchsync.ReasonForbidden, "no access"), "may be gone on the platform"},
+		{"service namespace gone, at a look, in other words", behindBy(klutchsync.ReasonDenied, "read target t/x: no access"), "or the rights in it, may be gone on the platform"},
 		{"service namespace gone, at a look", behindBy(klutchsync.ReasonDenied, `read target t/x: widgets.example.org "x" is forbidden: cannot get resource "widgets" in the namespace "t"`), "or the rights in it, may be gone on the platform"},
 		{"rights here gone", behindBy(klutchsync.ReasonDenied, `widgets.example.org "x" is forbidden: cannot patch resource "widgets" in the namespace "team"`), "run kubectl bind repair"},
 		{
