@@ -139,7 +139,7 @@ func (i intake) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, 
 	i.store.mu.Lock()
 	past, initial := i.store.objects, !i.store.synced
 	i.store.objects, i.store.version, i.store.synced, i.store.away = listed, version, true, false
-	if i.store.astray <= ways { // else no watch follows the list
+	if !i.store.pauses.Lost() { // else no watch follows the list
 		i.store.err = nil
 	}
 	i.store.lists++

@@ -4,7 +4,6 @@ package watchstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,44 +74,15 @@ func persist[T any](ctx context.Context, s *Store, try func() (T, error)) (out T
 	}
 	defer s.calls.Done()
 	out, err = Retry(ctx, &s.pauses, s.note, try)
-	if err != nil && ctx.Err() == nil {
-		s.stray(ctx, err)
-	}
 	if err != nil && ctx.Err() != nil {
 		err = errEnded
 	}
 	return out, err
 }
 
-// ways is how many ways a reflector has to ask: it watches on, asks for a watch that begins
-// with all objects, for a list as of a version, and for any.
-const ways = 4
-
-// stray counts answers by which an API server tells a reflector to ask for something else.
-// After more in a row than there are ways to ask they are errors as any other, each with a
-// longer pause than the one before.
-func (s *Store) stray(ctx context.Context, err error) {
-	s.mu.Lock()
-	s.astray++
-	n := s.astray - ways
-	s.mu.Unlock()
-	if n <= 0 {
-		return
-	}
-	woken := s.pauses.woken()
-	s.note(err)
-	select {
-	case <-ctx.Done():
-	case <-woken:
-	case <-time.After(s.pauses.after(err, n)):
-	}
-}
-
 // found follows the begin of a watch; on says that it goes on from what is stored.
 func (s *Store) found(on bool) {
-	s.mu.Lock()
-	s.astray = 0
-	s.mu.Unlock()
+	s.pauses.Found()
 	if on {
 		s.note(nil)
 	}

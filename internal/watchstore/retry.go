@@ -58,7 +58,8 @@ type Pauses struct {
 	What   any           // is tried again, for Jitter
 	Crowd  *atomic.Int64 // how many an API server refuses, this one among them; nil for one alone
 
-	refused atomic.Bool // is one of the Crowd
+	refused atomic.Bool  // is one of the Crowd
+	astray  atomic.Int64 // answers since the last watch that told a reflector to ask for something else
 
 	mu  sync.Mutex
 	end chan struct{} // closed to end a pause; nil before there was one
@@ -106,14 +107,46 @@ func (p *Pauses) woken() <-chan struct{} {
 	return p.end
 }
 
+// ways is how many ways a reflector has to ask: it watches on, asks for a watch that begins
+// with all objects, for a list as of a version, and for any.
+const ways = 4
+
+// stray counts answers by which an API server tells a reflector to ask for something else.
+// After more in a row than there are ways to ask they are errors as any other, each with a
+// longer pause than the one before.
+func (p *Pauses) stray(ctx context.Context, failed func(error), err error) {
+	n := p.astray.Add(1) - ways
+	if n <= 0 {
+		return
+	}
+	woken := p.woken()
+	failed(err)
+	select {
+	case <-ctx.Done():
+	case <-woken:
+	case <-time.After(p.after(err, int(n))):
+	}
+}
+
+// Lost reports whether no way to ask has led to a watch, so that none follows a list.
+func (p *Pauses) Lost() bool { return p.astray.Load() > ways }
+
+// Found notes that a watch has begun.
+func (p *Pauses) Found() { p.astray.Store(0) }
+
 // Retry lists or watches for a reflector until there is an answer that it has to see, or ctx
 // is done: a reflector itself would wait ever longer, up to a minute, and so notice the end
-// of an outage as late. Failed is called with each error in between.
+// of an outage as late. Failed is called with each error in between, and with an answer that the
+// reflector has to see if the ones before it have led nowhere.
 func Retry[T any](ctx context.Context, p *Pauses, failed func(error), try func() (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		woken := p.woken()
 		out, err := try()
-		if err == nil || ctx.Err() != nil || isAnswer(err) {
+		if err == nil || ctx.Err() != nil {
+			return out, err
+		}
+		if isAnswer(err) {
+			p.stray(ctx, failed, err)
 			return out, err
 		}
 		failed(err)

@@ -67,7 +67,6 @@ type Store struct {
 	away    bool                                           // the API server may have been restored from a backup since they were listed or watched
 	synced  bool                                           // the objects have been listed completely
 	err     error                                          // why the objects may have changed unseen
-	astray  int                                            // answers since the last watch that told the reflector to ask for something else
 	ended   bool                                           // no calls begin any more
 }
 

@@ -67,29 +67,42 @@ func tellLog(resource schema.GroupVersionResource) func(context.Context, error) 
 // Informer returns one that retries by itself what client-go's would give ever more
 // time: up to a minute.
 func (r reader) Informer(indexers cache.Indexers) cache.SharedIndexInformer {
+	var p progress
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = r.Only
-			return persist(ctx, r.Told, func() (runtime.Object, error) { return r.Share.List(ctx, o, r.list) })
+			return persist(ctx, r.Told, &p, func() (runtime.Object, error) { return r.Share.List(ctx, o, r.list) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = r.Only
-			return persist(ctx, r.Told, func() (watch.Interface, error) { return r.Share.Watch(ctx, o, r.watch) })
+			return persist(ctx, r.Told, &p, func() (watch.Interface, error) {
+				w, err := r.Share.Watch(ctx, o, r.watch)
+				if err == nil {
+					p.Found()
+				}
+				return w, err
+			})
 		},
 	}
 	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), r.example, 0, indexers)
 }
 
+// progress is that of one informer, which asks for one thing at a time.
+type progress struct {
+	watchstore.Pauses
+	said string // why it cannot read, as was told; empty if it can
+}
+
 // persist tries until it gets an answer that an informer has to see.
-func persist[T any](ctx context.Context, tell func(context.Context, error), try func() (T, error)) (T, error) {
-	said := ""
-	out, err := watchstore.Retry(ctx, &watchstore.Pauses{}, func(err error) {
-		if why := Explain(err); why != said {
-			said = why
+func persist[T any](ctx context.Context, tell func(context.Context, error), p *progress, try func() (T, error)) (T, error) {
+	out, err := watchstore.Retry(ctx, &p.Pauses, func(err error) {
+		if why := Explain(err); why != p.said {
+			p.said = why
 			tell(ctx, err)
 		}
 	}, try)
-	if err == nil && said != "" {
+	if err == nil && p.said != "" && !p.Lost() {
+		p.said = ""
 		tell(ctx, nil)
 	}
 	return out, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -92,6 +94,47 @@ func TestInformerAfterOutage(t *testing.T) {
 	}
 }
 
+// An answer that tells an informer to ask otherwise is told, once, and paced, if no other way to ask is taken either.
+func TestInformerHasNoWayToAsk(t *testing.T) {
+	for name, err := range map[string]error{
+		"400": apierrors.NewBadRequest("no"), "405": apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "secrets"}, "list"),
+		"406": apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{Resource: "secrets"}, "", "no", 0, false),
+		"410": apierrors.NewResourceExpired("too old"), "422": apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told []string
+				away := &outage{err: err}
+				asked := 0
+				r := Objects(fakecluster.New().View(func(ctx context.Context, q fakecluster.Request, do func() error) error {
+					asked++
+					return away.answer(ctx, q, do)
+				}).Client(), Secrets, "default")
+				r.Told = func(_ context.Context, err error) { told = append(told, fmt.Sprint(err)) }
+				inf := r.Informer(cache.Indexers{})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); inf.RunWithContext(ctx) }()
+				time.Sleep(time.Minute)
+				if len(told) != 1 || told[0] != err.Error() {
+					t.Errorf("told %q", told)
+				}
+				time.Sleep(time.Hour)
+				if asked > 200 {
+					t.Errorf("%d requests in an hour", asked)
+				}
+				away.set(nil)
+				time.Sleep(2 * watchstore.Longest)
+				if !inf.HasSynced() || len(told) != 2 || told[1] != "<nil>" {
+					t.Errorf("afterwards it is read: %t; told %q", inf.HasSynced(), told)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
 func TestPersist(t *testing.T) {
 	one, two, answer := errors.New("one"), errors.New("two"), apierrors.NewResourceExpired("too old")
 	for name, tc := range map[string]struct {
@@ -107,7 +150,7 @@ func TestPersist(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			left := slices.Clone(tc.answers)
 			var told []error
-			_, err := persist(t.Context(), func(_ context.Context, err error) { told = append(told, err) }, func() (int, error) {
+			_, err := persist(t.Context(), func(_ context.Context, err error) { told = append(told, err) }, &progress{}, func() (int, error) {
 				next := left[0]
 				left = left[1:]
 				return 0, next
