@@ -327,7 +327,7 @@ func (c *reconciler) askBreaker(p *pair, r *record) (why, word string) {
 		return "", ""
 	}
 	ask := breaker.Request{
-		Source: p.key, Going: instance(p), Word: p.releases(), Before: p.heldBefore(), Objects: c.observer.source.Count,
+		Source: p.key, Going: instance(p), Word: releases(p), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: takesAwayNow(p.state, r.proofs.confirmed) && (!p.returns() || !r.losses.Counted()),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
@@ -368,7 +368,7 @@ func instance(p *pair) string {
 }
 
 // releases is the word by which people let the deletion of the source pass; empty if none do.
-func (p *pair) releases() string {
+func releases(p *pair) string {
 	if p.source == nil {
 		return ""
 	}
