@@ -141,7 +141,7 @@ func (w *world) restored(ctx context.Context, name string) {
 	}
 	all := metav1.ManagedFieldsEntry{
 		Manager: "restorer", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: u.GetAPIVersion(), FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:color":{},"f:size":{}}}`)},
+		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:color":{},"f:size":{}}}`),
 	}
 	u.SetManagedFields(append(u.GetManagedFields(), all))
 	if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Update(ctx, u, metav1.UpdateOptions{FieldManager: "restorer"}); err != nil {

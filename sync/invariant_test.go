@@ -808,7 +808,9 @@ func (m *model) finalCopy(original *unstructured.Unstructured, copies map[cache.
 	switch {
 	case referred == original.GetName() && m.inStep(source, m.now[sideTarget][cache.NewObjectName(original.GetNamespace(), source.GetName())]) && c == nil:
 		return "has no copy"
-	case c != nil && m.leftBehind(c) && origin(c).Cluster != m.sim.identity(sideTarget): // it is told as someone else's
+	case c != nil && m.sim.spaces.closed(c.GetNamespace()): // as its whole namespace
+		return ""
+	case c != nil && m.leftBehind(c) && (source == nil || origin(c).Cluster != m.sim.identity(sideTarget)): // it stays as it is; the copy of another cluster is told as someone else's
 		return ""
 	case c != nil && (!m.kept(c) || referred == original.GetName()) && !gocmp.Equal(c.Object["data"], original.Object["data"]):
 		return "has an old copy"

@@ -647,13 +647,13 @@ func (s *sim) goesOn() {
 	for _, name := range sorted(s.model.now[sideSource]) {
 		source := s.model.now[sideSource][name]
 		target := s.model.now[sideTarget][op{name: name}.target()]
-		if source.GetDeletionTimestamp() != nil || !holds(source) || target == nil || !strings.HasPrefix(annotation(source, klutchsync.TargetAnnotation), string(target.GetUID())) || s.model.reason(source, target) != "" || secondWrites(source) {
-			continue // what it is to say, or to record, is more than a message
+		if source.GetDeletionTimestamp() != nil || !holds(source) || target == nil || sourceUID(target) != string(source.GetUID()) || s.model.reason(source, target) != "" || secondWrites(source) {
+			continue
 		}
 		why, problem := s.why(name), differs(source, target, s)
 		switch {
-		case why == klutchsync.ReasonDrifted && s.plan.Drift == klutchsync.DriftReport:
-			continue
+		case !slices.Contains([]klutchsync.Reason{"", klutchsync.ReasonDenied, klutchsync.ReasonRelated, klutchsync.ReasonStatus, klutchsync.ReasonContested, klutchsync.ReasonFields}, why):
+			continue // it says what keeps the spec here
 		case problem == "" && why != klutchsync.ReasonStatus: // maps of it that have become empty go by a patch
 			problem = statusDiffers(source, target, s.narrow[sideSource])
 		}
