@@ -279,7 +279,7 @@ func begun(err error) string {
 // The simulator's API server answers as a real one does.
 func TestFakeIsFaithful(t *testing.T) {
 	t.Parallel()
-	config := cluster.ForTest(t, "faithful").Config()
+	config := cluster.Reused(t, "faithful").Config()
 	server := admin(t, config)
 	install(t, server)
 	genuine, err := NewCluster(config)

@@ -15,7 +15,7 @@ import (
 // until all have gone up to another one.
 func BenchmarkUpdates(b *testing.B) {
 	const objects = 500
-	app, control := cluster.ForTest(b, "app"), cluster.ForTest(b, "control")
+	app, control := cluster.Reused(b, "app"), cluster.Reused(b, "control")
 	source, target := admin(b, app.Config()), admin(b, control.Config())
 	install(b, source)
 	install(b, target)

@@ -147,7 +147,7 @@ func (m mutant) noticedByReal(t *testing.T, binary string, servers []string) {
 func realServers(t *testing.T) (env []string) {
 	t.Helper()
 	for _, name := range []string{"SYNC_SOURCE", "SYNC_TARGET"} {
-		env = append(env, name+"="+realcluster.ForTest(t, "mutants").Kubeconfig())
+		env = append(env, name+"="+realcluster.Reused(t, "mutants").Kubeconfig())
 	}
 	return env
 }

@@ -447,7 +447,7 @@ func (c *fight) remains(name string) {
 // delays nothing else.
 func TestRealContests(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)

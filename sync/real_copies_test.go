@@ -30,7 +30,7 @@ import (
 func TestRealRestoreBeforeSecrets(t *testing.T) {
 	t.Parallel()
 	const n = 30
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)
@@ -87,7 +87,7 @@ func TestRealRestoreBeforeSecrets(t *testing.T) {
 // delete the originals with their claims, or all with the namespace.
 func TestRealSecretsOutliveTargets(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)

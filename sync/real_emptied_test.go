@@ -212,7 +212,7 @@ func boxLabels(r *rand.Rand) map[string]any {
 // else waits for it: in kinds with and without a status subresource, that are corrected or reported.
 func TestRealEmptied(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "boxes", targetNS: "svc-boxes"}
 	install(t, w.source, w.sourceNS)
 	install(t, w.target, w.targetNS)

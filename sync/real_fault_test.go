@@ -264,7 +264,7 @@ func (w *witness) inStep(ctx context.Context, source, target dynamic.ResourceInt
 // after the lines are mended.
 func TestRealFaults(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	table := NewNamespaces(nil)
 	var sources, targets []string

@@ -35,7 +35,7 @@ const mostFleeting = 5000
 // targets and loses some of these.
 func TestRealFleeting(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)

@@ -293,7 +293,7 @@ func flightCluster(t *testing.T, env string) *cluster.Cluster {
 	t.Helper()
 	kubeconfig := os.Getenv(env)
 	if kubeconfig == "" {
-		c := cluster.ForTest(t, "flights")
+		c := cluster.Reused(t, "flights")
 		install(t, admin(t, c.Config()))
 		return c
 	}

@@ -64,7 +64,7 @@ func TestRealKindTakenAway(t *testing.T) {
 	},
 	) {
 		t.Helper()
-		app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+		app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 		source, target := admin(t, app.Config()), admin(t, control.Config())
 		install(t, source)
 		install(t, target)

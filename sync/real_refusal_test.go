@@ -216,7 +216,7 @@ const refusedObjects = 5
 // gone all objects come in step by themselves.
 func TestRealRefusals(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	const untyped = `"late": {"x-kubernetes-int-or-string": true}`
 	if _, err := source.Resource(crds).Create(t.Context(), object(t, strings.Replace(widgetCRD, `"late": {"type": "string"}`, untyped, 1)), metav1.CreateOptions{}); err != nil {
@@ -231,7 +231,7 @@ func TestRealRefusals(t *testing.T) {
 		t.Helper()
 		target, config := target, control.Config()
 		if c.apart {
-			config = cluster.ForTest(t, "apart").Config()
+			config = cluster.Reused(t, "apart").Config()
 			target = admin(t, config)
 			install(t, target)
 		}
@@ -288,7 +288,7 @@ func TestRealRefusals(t *testing.T) {
 // engine cannot tell what is left of the target; it goes when the kind is back.
 func TestRealDeletedWithoutKind(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &refusing{name: "deleted", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "deleted", targetNS: "svc-deleted"}}
 	install(t, w.source, w.sourceNS)
 	install(t, w.target, w.targetNS)
@@ -305,7 +305,7 @@ func TestRealDeletedWithoutKind(t *testing.T) {
 // of ours is written to it. It goes when the namespace is mapped again.
 func TestRealDeletedWhileUnmapped(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &refusing{name: "unmapped", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "unmapped", targetNS: "svc-unmapped"}}
 	install(t, w.source, w.sourceNS)
 	install(t, w.target, w.targetNS)
@@ -389,7 +389,7 @@ func kindGone(w *refusing) {
 // status nor deletion.
 func TestRealMessageRefused(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	each(t, map[string]func(w *refusing){
 		"mute": func(w *refusing) {
@@ -464,7 +464,7 @@ func (w *refusing) webhook(d dynamic.Interface, namespace, message string) {
 // there is room, asked again ever more rarely, and over with what was asked.
 func TestRealFullAnnotations(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "full", targetNS: "svc-full"}
 	install(t, w.source, w.sourceNS)
 	install(t, w.target, w.targetNS)
@@ -495,7 +495,7 @@ func TestRealFullAnnotations(t *testing.T) {
 // and until then the claim says why it is not.
 func TestRealCorrectionRefused(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &refusing{name: "correction", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "correction", targetNS: "svc-correction"}}
 	install(t, w.source, w.sourceNS)
 	install(t, w.target, w.targetNS)
@@ -523,7 +523,7 @@ func TestRealCorrectionRefused(t *testing.T) {
 // an edit travels, and once the reason is gone the status comes.
 func TestRealStatusRefused(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &refusing{name: "status", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "status", targetNS: "svc-status"}}
 	install(t, w.source, w.sourceNS)
 	install(t, w.target, w.targetNS)
@@ -562,7 +562,7 @@ func TestRealStatusRefused(t *testing.T) {
 // embedding program and in the log.
 func TestRealSecretRefused(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)

@@ -60,7 +60,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	g := &stage{reruns: map[string]*rerun{}, met: map[string]int{}}
 	for side, pattern := range []string{"", "^(drift-)?[0-9]*$"} {
-		config := realcluster.ForTest(t, "replay-"+sideName(side)).Config()
+		config := realcluster.Reused(t, "replay-"+sideName(side)).Config()
 		config.QPS = -1
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {

@@ -24,7 +24,7 @@ const atomicReference = `"ref":{"type":"object","x-kubernetes-map-type":"atomic"
 // I8: a restart writes nothing, whatever the schema says of the ownership of fields.
 func TestRealRestart(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	v := &evolution{world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "team", targetNS: "svc-team"}}
 	install(t, v.source, v.sourceNS)
 	install(t, v.target, v.targetNS)

@@ -108,7 +108,7 @@ func (a *account) may(rules []rbacv1.PolicyRule) *Cluster {
 // To list is no right of its own any more: objects are listed by a watch.
 func TestRealMissingRights(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)

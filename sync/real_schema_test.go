@@ -325,7 +325,7 @@ func (v *evolution) learn(name, patch string, path ...string) {
 func TestRealSchemaChanges(t *testing.T) {
 	cluster.Long(t)
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	v := &evolution{world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "team", targetNS: "svc-team"}}
 	for _, d := range []dynamic.Interface{v.source, v.target} {
 		install(t, d, v.sourceNS, v.targetNS)

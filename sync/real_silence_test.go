@@ -32,7 +32,7 @@ const (
 // nothing, or stops in the middle of its answers. Once it speaks again, all is in step.
 func TestRealSilence(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "default", targetNS: "default"}
 	var err error
 	if w.from, err = NewCluster(app.Config()); err == nil {

@@ -94,7 +94,7 @@ func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, name s
 // The engine relies on what real API servers answer (TestServerFacts).
 func TestServerFacts(t *testing.T) {
 	t.Parallel()
-	d := admin(t, cluster.ForTest(t, "facts").Config())
+	d := admin(t, cluster.Reused(t, "facts").Config())
 	install(t, d)
 	ri := d.Resource(widgets).Namespace("default")
 	apply := func(name, manager, meta, spec string) (*unstructured.Unstructured, error) {
@@ -172,7 +172,7 @@ func TestServerFacts(t *testing.T) {
 // The same scenarios on two real API servers.
 func TestRealScenarios(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)
@@ -204,7 +204,7 @@ func TestRealScenarios(t *testing.T) {
 // back for a while, cost nothing but time.
 func TestRealOutage(t *testing.T) {
 	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	app, control := cluster.Reused(t, "app"), cluster.Reused(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)

@@ -652,6 +652,8 @@ func (s *sim) goesOn() {
 		}
 		why, problem := s.why(name), differs(source, target, s)
 		switch {
+		case why == klutchsync.ReasonDenied && s.plan.Drift == klutchsync.DriftReport:
+			continue // others may have changed the target before that was told
 		case !slices.Contains([]klutchsync.Reason{"", klutchsync.ReasonDenied, klutchsync.ReasonRelated, klutchsync.ReasonStatus, klutchsync.ReasonContested, klutchsync.ReasonFields}, why):
 			continue // it says what keeps the spec here
 		case problem == "" && why != klutchsync.ReasonStatus: // maps of it that have become empty go by a patch

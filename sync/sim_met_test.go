@@ -64,12 +64,12 @@ var wanted = [2][]string{
 // and lists of a status that have become empty.
 const rarely = "patch widgets/status"
 
-// unmet is what does not meet each error in a thousand histories, but in many: copies are written, and
-// targets and copies deleted, by few of them.
-var unmet = []string{"apply secrets", "delete secrets", "target patch widgets", "target delete widgets"}
+// unmet is what does not meet each error in a thousand histories, but in many: copies are looked at and
+// written, and targets and copies deleted, by few of them.
+var unmet = []string{"apply secrets", "delete secrets", "source get secrets", "target patch widgets", "target delete widgets"}
 
 // unmetApart is the same of answers that are drawn apart, which fewer histories have.
-var unmetApart = []string{"watch widgets", "list secrets", "watch secrets", "get secrets", "get openapi"}
+var unmetApart = []string{"watch widgets", "list secrets", "watch secrets", "get secrets", "get openapi", "get namespaces", "get customresourcedefinitions"}
 
 // many are so many histories that each request meets each error in them.
 const many = 12_000

@@ -12,7 +12,7 @@
 //		…
 //	}
 //
-// Tests of one process pass their clusters on to each other, since a start costs two seconds of a CPU: [ForTest] puts what
+// Tests of one process may pass their clusters on to each other, since a start costs two seconds of a CPU: [Reused] puts what
 // a test has changed back in etcd, past the API server, which sees that as it sees another API server's writes.
 //
 // Outside a test the caller stops what it started:

@@ -73,7 +73,7 @@ func TestReuse(t *testing.T) {
 	var first string
 	var system any
 	t.Run("first", func(t *testing.T) {
-		c := ForTest(t, "first")
+		c := Reused(t, "first")
 		first, system = c.URL(), get(t, c, "namespaces", "", "kube-system").GetUID()
 		apply(t, c, widgetCRD("integer"))
 		for _, manifest := range left {
@@ -83,7 +83,7 @@ func TestReuse(t *testing.T) {
 	})
 	t.Run("second", func(t *testing.T) {
 		began := time.Now()
-		c := ForTest(t, "second")
+		c := Reused(t, "second")
 		t.Logf("reset in %v", time.Since(began))
 		if c.URL() != first || c.Name() != "second" {
 			t.Fatalf("cluster %q at %s, want second at %s", c.Name(), c.URL(), first)
@@ -113,7 +113,7 @@ func TestReuse(t *testing.T) {
 		apply(t, c, `{apiVersion: example.org/v1, kind: Widget, metadata: {name: held, namespace: default}, spec: {size: large}}`)
 	})
 	t.Run("stopped", func(t *testing.T) {
-		c := ForTest(t, "stopped")
+		c := Reused(t, "stopped")
 		if err := c.StopServer(); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestReuse(t *testing.T) {
 // TestMemory: what the servers themselves add to a new cluster is no trace of a test.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	c := ForTest(t, "memory")
+	c := Reused(t, "memory")
 	store := newEtcd(c.servers.dir)
 	defer store.close()
 	if err := c.reset(t.Context(), "memory"); err != nil {
