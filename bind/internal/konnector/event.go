@@ -97,10 +97,11 @@ func (k *Konnector) ledger(binding cache.ObjectName, kind schema.GroupVersionKin
 type stop struct {
 	since time.Time // zero while the Sync runs
 	next  time.Time // the next look at the objects
+	looks series    // that have failed
 }
 
 // tellStopped has the objects be told of what keeps their Sync from running that have changed
-// since it does: there is no Sync that would. What fails is looked at again.
+// since it does: there is no Sync that would. What fails is looked at again, ever more rarely.
 func (k *Konnector) tellStopped(ctx context.Context, p *pass) {
 	c, is := p.verdict.stopper()
 	if !is {
@@ -118,7 +119,8 @@ func (k *Konnector) tellStopped(ctx context.Context, p *pass) {
 		return
 	}
 	found, err := k.inventory(ctx, p.binding.Name)
-	every := retryEvery * time.Duration(max(found.pages, 1))
+	s.looks.count(err)
+	every := max(retryEvery*time.Duration(max(found.pages, 1)), time.Until(s.looks.next))
 	s.next = now.Add(every)
 	p.lookAgain(every)
 	if err != nil {

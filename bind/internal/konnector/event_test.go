@@ -56,6 +56,31 @@ func TestRefersTo(t *testing.T) {
 	}
 }
 
+// Where the objects that wait for their Sync may not be listed, that is asked ever more rarely.
+func TestStoppedLooksArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		asked := 0
+		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource != cluster.CRDs {
+				return do()
+			}
+			asked++
+			return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("no"))
+		})
+		w.verdict = newVerdict()
+		p := w.pass()
+		w.verdict.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "The Secret is gone."))
+		for range 3600 {
+			w.konnector.tellStopped(t.Context(), p)
+			time.Sleep(time.Second)
+		}
+		if asked < 3 || asked > 20 {
+			t.Errorf("%d requests in an hour", asked)
+		}
+	})
+}
+
 // Of objects that wait while no Sync runs, those that have changed since are told why, and counted,
 // whatever keeps it from running; the others are not. When it runs again, that is told.
 func TestStoppedIsTold(t *testing.T) {

@@ -65,7 +65,7 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 			waits = refused
 		}
 		if waits != nil || err != nil {
-			return removalPace(binding), errors.Join(err, r.explain(ctx, binding, waits))
+			return endPace(binding.DeletionTimestamp, removalRetry), errors.Join(err, r.explain(ctx, binding, waits))
 		}
 	}
 	r.looks.Delete(binding.UID)
@@ -79,7 +79,7 @@ func (r *removals) resting(binding *v1alpha1.ClusterBinding) time.Duration {
 		return 0
 	}
 	last := r.last(binding)
-	if left := removalPace(binding) - time.Since(last.at); left > 0 {
+	if left := endPace(binding.DeletionTimestamp, removalRetry) - time.Since(last.at); left > 0 {
 		return left
 	}
 	r.looks.Store(binding.UID, look{time.Now(), last.fails})
@@ -112,10 +112,10 @@ func (r *removals) note(ctx context.Context, binding *v1alpha1.ClusterBinding, e
 	return &waiting{reasonRefused, Against("a step of it", err)}
 }
 
-// removalPace is how soon to look again: seldom where nothing happens for long, since
-// tenants themselves can have us wait.
-func removalPace(binding *v1alpha1.ClusterBinding) time.Duration {
-	return min(max(removalRetry, time.Since(binding.DeletionTimestamp.Time)/4), namespaceRetry)
+// endPace is how soon to look again at the end of what was deleted then: seldom where nothing happens for
+// long, since tenants themselves can have us wait.
+func endPace(deleted *metav1.Time, soonest time.Duration) time.Duration {
+	return min(max(soonest, time.Since(deleted.Time)/4), fates.Forbidden.Longest())
 }
 
 // explain says on a ClusterBinding what its removal waits for.

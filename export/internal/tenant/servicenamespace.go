@@ -328,7 +328,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 		return 0, removeFinalizer(ctx, n.Clients, NamespaceResource, asked, v1alpha1.ServiceNamespaceFinalizer)
 	}
 	if ns.DeletionTimestamp != nil {
-		return namespaceRetry, nil
+		return endPace(asked.DeletionTimestamp, namespaceRetry), nil
 	}
 	if _, err := n.Meta.Resource(NamespaceResource).Namespace(asked.Namespace).Get(ctx, asked.Name, metav1.GetOptions{}); err != nil {
 		return 0, IgnoreNotFound(err) // the cache is behind, and the backend does not enter again what it has left
@@ -340,7 +340,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 	if err != nil {
 		return n.tell(ctx, asked, err)
 	}
-	return namespaceRetry, nil
+	return endPace(asked.DeletionTimestamp, namespaceRetry), nil
 }
 
 // tell tells a tenant why its service namespace is not as it should be, or what an API server has
