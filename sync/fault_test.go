@@ -540,6 +540,32 @@ func TestMendedByAnAnnotation(t *testing.T) {
 	})
 }
 
+// What mends an object right after a burst of other changes goes within a minute, without another event.
+func TestMendedAfterABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "patch" && w.get(w.source, w.sourceNS, r.Object.Name).GetAnnotations()["owner"] == "" { //nolint:contextcheck // the world has one
+				return forbidden(r)
+			}
+			return do()
+		})
+		defer w.run(Options{})()
+		time.Sleep(time.Hour + 7*time.Minute)
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(time.Second)
+		for n := range 8 {
+			w.merge(w.source, w.sourceNS, "a", fmt.Sprintf(`{"metadata":{"annotations":{"seen":"%d"}}}`, n))
+			time.Sleep(time.Second)
+		}
+		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"owner":"me"}}}`)
+		time.Sleep(messagePause)
+		if w.targetOf("a") == nil {
+			t.Error("a minute after it was mended there is no target")
+		}
+	})
+}
+
 // I19: a target that may not be read, after a write of which no answer tells what came, is read ever
 // more rarely whatever happens to it, and its status and what stands in its way are told meanwhile.
 func TestI19RefusedReads(t *testing.T) {

@@ -112,7 +112,9 @@ func explain(s state, why Reason) string {
 	case ReasonMapper:
 		said = s.misnamed
 	case ReasonConflict:
-		said = conflictText(s.target)
+		if said = conflictText(s.target); s.target.relation == relationOrphan && s.refused != "" {
+			said = fmt.Sprintf("%s was made from an earlier object of this name, and is not deleted: %s", s.target.name, s.answer)
+		}
 	case ReasonLost:
 		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().TargetRecord)
 	case ReasonVanished:

@@ -414,7 +414,8 @@ func (o *observer) observeTarget(p *pair, r *record) {
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
 	from, now := p.made, edits(p.source)
-	settled := from.Hash == p.intent.hash && (from.Generation == now || o.plainStatus())
+	counted := from.Generation == now || from.Generation == p.source.GetGeneration() // with the deletion, as a Sync of before did
+	settled := from.Hash == p.intent.hash && (counted || o.plainStatus())
 	if settled {
 		r.drift.applied, r.drift.settled = from.Hash, now
 	}

@@ -228,10 +228,11 @@ func recorded(mark string, source types.UID) string {
 	return target
 }
 
-// edits is the generation that a source has by what it asks for: API servers count its deletion as one more.
+// edits is the generation that a source has by what it asks for: API servers count its deletion as one
+// more, if they count generations of its kind at all.
 func edits(source metav1.Object) int64 {
 	if source.GetDeletionTimestamp() != nil {
-		return source.GetGeneration() - 1
+		return max(source.GetGeneration()-1, 0)
 	}
 	return source.GetGeneration()
 }

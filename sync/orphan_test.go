@@ -294,6 +294,47 @@ func TestRefusedOrphanIsTold(t *testing.T) {
 	}
 }
 
+// I19: an orphan whose deletion is refused is asked for ever more rarely also where a new claim has its name, which
+// is told why it waits and gets its own target once the orphan may be deleted.
+func TestRefusedOrphanOfANewClaim(t *testing.T) {
+	for name, waived := range map[string]bool{"its end was shown": true, "its end is proven": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var asked atomic.Int32
+				var allowed atomic.Bool
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "delete" && r.Resource == widgets && !allowed.Load() {
+						asked.Add(1)
+						return forbidden(r)
+					}
+					return do()
+				})
+				defer w.run(Options{Orphans: OrphanDelete})()
+				w.createMany(1)
+				w.settle()
+				before := w.targetOf("w0").GetUID()
+				if waived {
+					w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+				} else {
+					w.vanish("w0")
+				}
+				time.Sleep(time.Second)
+				w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+				time.Sleep(time.Hour)
+				if n, said := asked.Load(), w.message("w0"); n == 0 || n > 20 || !strings.HasPrefix(said, string(ReasonConflict)) || !strings.Contains(said, "is not deleted: ") {
+					t.Errorf("asked %d times in an hour, message %q", n, said)
+				}
+				allowed.Store(true)
+				time.Sleep(time.Hour)
+				if u := w.targetOf("w0"); u == nil || u.GetUID() == before || w.message("w0") != "" {
+					t.Errorf("afterwards the target is %v, message %q", u, w.message("w0"))
+				}
+			})
+		})
+	}
+}
+
 // I18: where a source takes no record of its target, status and the rest go on.
 func TestRefusedMarkIsInNoWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,7 +82,7 @@ func decide(s state) step {
 	case blind(s):
 		return stepWait
 	// The target of a source that was deleted makes room for the next one of the name.
-	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "":
+	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "" && !s.refusing():
 		return decideOrphan(s)
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):

@@ -181,6 +181,7 @@ func TestPlan(t *testing.T) {
 		"made by a peer":                                    {settledState(legacyMade, changed, liveTarget), stepMigrate},
 		"made by a peer, deleted, says the cache":           {settledState(legacyMade, changed, deleting, liveTarget), stepProve},
 		"made by a peer, deleted":                           {settledState(legacyMade, changed, deleting, liveSource, liveTarget), stepMigrate},
+		"made by a peer, deleted, keeps, says the cache":    {settledState(legacyMade, contents(contentRefused), deleting), stepLookSource},
 		"made by a peer, deleted, and keeps what it is":     {settledState(legacyMade, contents(contentRefused), deleting, liveSource, liveTarget), stepDelete},
 		"older than its target, deleted, waits":             {settledState(contents(contentSourceOlder), deleting, going(terminating), liveSource), stepNote},
 		"made from an earlier source, by policy taken over": {settledState(predecessor, liveTarget, adopt), stepMigrate},

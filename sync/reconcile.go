@@ -157,7 +157,7 @@ func asks(p *pair, ask refusal.Ask) bool {
 	s.muted = false
 	switch ask {
 	case refusal.Spec:
-		return s.mapped && s.misnamed == "" && why != ReasonConflict && why != ReasonLost
+		return s.mapped && s.misnamed == "" && why != ReasonLost && (why != ReasonConflict || s.target.relation == relationOrphan)
 	case refusal.Deletion:
 		return p.target != nil && (s.source.deleting || !s.source.exists)
 	case refusal.Status: // what a legacy konnector made seems foreign until it is read live
@@ -285,10 +285,13 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return c.unread(ctx, p, r, result, p.nextLook(s, r)), failure{}
 		}
 		if f := c.sightless(p, s); f != nil {
-			return c.tell(ctx, r, result, f), failure{}
+			return max(c.tell(ctx, r, result, f), time.Millisecond), failure{}
 		}
 		if f, wait := c.postponed(p, r); f != nil {
-			return min(c.tell(ctx, r, result, f), wait), failure{}
+			if told := c.tell(ctx, r, result, f); told > 0 { // else the pause is over of what is not asked any more
+				wait = min(wait, told)
+			}
+			return wait, failure{}
 		}
 		if s == missing.step {
 			return 0, missing // what it is about was read since, and is there
