@@ -68,6 +68,9 @@ func (s state) collectable() bool {
 	return s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.deletesOrphans())
 }
 
+// collects reports whether the target should go since its source has left it behind.
+func (s state) collects() bool { return s.target.relation == relationOrphan && s.collectable() }
+
 // returns reports whether a target that has vanished should be made anew.
 func (s state) returns() bool {
 	return s.target.relation == relationVanished && s.source.exists && !s.source.deleting
