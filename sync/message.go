@@ -112,7 +112,7 @@ func explain(s state, why Reason) string {
 	case ReasonMapper:
 		said = s.misnamed
 	case ReasonConflict:
-		if said = conflictText(s.target); s.collects() && s.refused != "" {
+		if said = conflictText(s.target); s.collectable() && s.refused != "" {
 			said = fmt.Sprintf("%s was made from an earlier object of this name, and is not deleted: %s", s.target.name, s.answer)
 		}
 	case ReasonLost:

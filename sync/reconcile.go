@@ -157,7 +157,7 @@ func asks(p *pair, ask refusal.Ask) bool {
 	s.muted = false
 	switch ask {
 	case refusal.Spec:
-		return s.mapped && s.misnamed == "" && why != ReasonLost && (why != ReasonConflict || s.collects())
+		return s.mapped && s.misnamed == "" && why != ReasonLost && (why != ReasonConflict || s.collectable())
 	case refusal.Deletion:
 		return p.target != nil && (s.source.deleting || !s.source.exists)
 	case refusal.Status: // what a legacy konnector made seems foreign until it is read live

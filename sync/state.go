@@ -65,11 +65,8 @@ func (p policy) deletesOrphans() bool {
 // collectable reports whether the target goes that its source has left behind: by policy, or
 // because its source was deleted and only the finalizer came too late.
 func (s state) collectable() bool {
-	return s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.deletesOrphans())
+	return s.target.relation == relationOrphan && s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.deletesOrphans())
 }
-
-// collects reports whether the target should go since its source has left it behind.
-func (s state) collects() bool { return s.target.relation == relationOrphan && s.collectable() }
 
 // returns reports whether a target that has vanished should be made anew.
 func (s state) returns() bool {
