@@ -288,7 +288,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return max(c.tell(ctx, r, result, f), time.Millisecond), failure{}
 		}
 		if f, wait := c.postponed(p, r); f != nil {
-			if told := c.tell(ctx, r, result, f); told > 0 { // else the pause is over of what is not asked any more
+			if told := c.tell(ctx, r, result, f); told > 0 { // else it was for an earlier wish, and its pause is over
 				wait = min(wait, told)
 			}
 			return wait, failure{}

@@ -249,6 +249,19 @@ func (w *claimWorld) finalize(name string) {
 	}
 }
 
+// While what refers to lost objects cannot be told, the latest news of each object are kept, however often it is lost.
+func TestNewsOfALostObjectAreOne(t *testing.T) {
+	var l lost
+	for i := range 100 {
+		for _, name := range []string{"a", "b"} {
+			l.add(behind.News{Object: cache.NewObjectName("shop", name), Lost: fmt.Sprint(i)}, errors.New("away"))
+		}
+	}
+	if len(l.news) != 2 || l.news[0].Lost != "99" || l.failures != 1 {
+		t.Errorf("%d failures, and the news are %+v", l.failures, l.news)
+	}
+}
+
 // What refers to an object that was lost is told that the object is not made anew, or that it was,
 // on whatever page it is; what could not be read is read again, and nothing else is told twice.
 func TestReferrersAreTold(t *testing.T) {

@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,8 +157,9 @@ type lost struct {
 	news []behind.News
 }
 
-// add has n be told later, since it met err.
+// add has n be told later, since it met err, in place of older news of its object.
 func (l *lost) add(n behind.News, err error) {
+	l.news = slices.DeleteFunc(l.news, func(before behind.News) bool { return before.Object == n.Object })
 	if l.news = append(l.news, behind.News{Object: n.Object, Lost: n.Lost}); l.failures == 0 {
 		l.count(err)
 	}

@@ -101,15 +101,17 @@ func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]i
 
 // recount has kube-controller-manager count a quota that it has left uncounted, and says when to look again; 0 if it
 // is counted. A kind that comes back after its CRD was gone cannot be counted at first, and the pauses between attempts
-// grow up to a quarter of an hour; but limits that change are counted at once. So the backend takes the limits that
-// are not counted out, and sets them again, with growing pauses of its own.
+// grow up to a quarter of an hour; but limits that change are counted at once. So the backend sets the limits that
+// are not counted to 0, so that they hold meanwhile, and back, with growing pauses of its own.
 func (q *quotas) recount(ctx context.Context, got *corev1.ResourceQuota) (again time.Duration, err error) {
-	counted := maps.Clone(got.Spec.Hard)
-	maps.DeleteFunc(counted, func(name corev1.ResourceName, _ resource.Quantity) bool {
-		_, is := got.Status.Used[name]
-		return !is
-	})
-	if len(counted) == len(got.Spec.Hard) || metav1.HasAnnotation(got.ObjectMeta, v1alpha1.CreateOnlyAnnotation) {
+	changed, missing := maps.Clone(got.Spec.Hard), 0
+	for name := range changed {
+		if _, counted := got.Status.Used[name]; !counted {
+			changed[name] = resource.Quantity{}
+			missing++
+		}
+	}
+	if missing == 0 || metav1.HasAnnotation(got.ObjectMeta, v1alpha1.CreateOnlyAnnotation) {
 		q.uncounted.Delete(got.Namespace)
 		return 0, nil
 	}
@@ -118,7 +120,7 @@ func (q *quotas) recount(ctx context.Context, got *corev1.ResourceQuota) (again 
 	if left := time.Until(u.next); left > 0 || !waits {
 		return max(left, time.Millisecond), nil
 	}
-	for _, hard := range []corev1.ResourceList{counted, got.Spec.Hard} {
+	for _, hard := range []corev1.ResourceList{changed, got.Spec.Hard} {
 		if _, err := q.write(ctx, got.Namespace, hard, false); err != nil {
 			return 0, err
 		}

@@ -42,6 +42,9 @@ func playRecount(t *testing.T, countable bool) {
 	kube.PrependReactor("update", "resourcequotas", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		updates++
 		o, _ := a.(clienttesting.UpdateAction).GetObject().(*corev1.ResourceQuota)
+		if _, limited := o.Spec.Hard[count]; !limited {
+			t.Error("for a moment there is no limit")
+		}
 		if o.Status.Hard = o.Spec.Hard; countable && updates > 3 { // the first time it cannot yet
 			o.Status.Used = o.Spec.Hard
 		}

@@ -139,7 +139,7 @@ func (m *memory) revert(ctx context.Context, store *etcd) (policies bool, err er
 	return policies, nil
 }
 
-// clean tells whether nothing is left of what has been added; what is, as by a controller that was late, is removed.
+// clean removes the keys that a test, or a controller that was late, has added, and reports whether there were none.
 func (c *Cluster) clean(ctx context.Context, store *etcd) (bool, error) {
 	now, err := store.list(ctx, true)
 	if err != nil {

@@ -10,7 +10,7 @@
 // of the request is not known), times the number of lines, in all Ledgers, of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
 // An object that is accepted shows that the cause is gone, and wakes two others of its line, each of
 // which wakes two more. As soon as another thing is asked of an object, it is due at once. A refusal of
-// what is not asked any more is dropped: it would have others wait for it, and be woken in their place.
+// a wish that is not asked any more is dropped: it would have others wait for it, and be woken in their place.
 //
 // Client-go's rate limiters count failures by key alone. They know neither what was asked
 // nor why it was refused, so that they can neither begin anew with what the user has mended
