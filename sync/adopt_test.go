@@ -174,8 +174,7 @@ func TestConflictIsReportedAgain(t *testing.T) {
 		stop := w.run(opts)
 		defer func() { stop() }()
 		w.createMany(1)
-		w.merge(w.source, w.sourceNS, "w0", `{"metadata":{"finalizers":null}}`)
-		w.delete(w.source, w.sourceNS, "w0")
+		w.vanish("w0")
 		w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
 		for i, within := range []time.Duration{time.Hour, time.Minute} { // after ten minutes more is known of an orphan
 			time.Sleep(within)

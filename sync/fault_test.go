@@ -848,8 +848,7 @@ func TestRecreatedSource(t *testing.T) {
 		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Old"}}`, "status")
 		stop()
 		left := w.targetOf("a")
-		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"finalizers":null}}`)
-		w.delete(w.source, w.sourceNS, "a")
+		w.vanish("a")
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		defer w.run(Options{})()
 		w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonConflict)) })
@@ -969,8 +968,7 @@ func TestStaleViews(t *testing.T) {
 		},
 		"a source that was made again a moment ago": func(w *world) {
 			w.fakeSource.Lag(widgets, true)
-			w.merge(w.source, w.sourceNS, "a", `{"metadata":{"finalizers":null}}`)
-			w.delete(w.source, w.sourceNS, "a")
+			w.vanish("a")
 			w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 			w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Old"}}`, "status")
 			w.settle()

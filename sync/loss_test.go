@@ -880,8 +880,7 @@ func (w *world) statusBy(manager, name string) {
 func (w *world) copySource(name string) {
 	w.Helper()
 	u := w.get(w.source, w.sourceNS, name)
-	w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
-	w.delete(w.source, w.sourceNS, name)
+	w.vanish(name)
 	u.SetUID("")
 	u.SetResourceVersion("")
 	w.create(w.source, w.sourceNS, u)
@@ -925,8 +924,7 @@ func TestLossIsOfOneIncarnation(t *testing.T) {
 		}
 		w.until("the loss is told", func() bool { return strings.HasPrefix(w.message("w0"), string(ReasonVanished)) })
 		w.fakeSource.Lag(widgets, true)
-		w.merge(w.source, w.sourceNS, "w0", `{"metadata":{"finalizers":null}}`)
-		w.delete(w.source, w.sourceNS, "w0")
+		w.vanish("w0")
 		w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
 		w.fakeSource.Lag(widgets, false)
 		time.Sleep(5 * time.Second)
