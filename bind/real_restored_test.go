@@ -119,18 +119,22 @@ func (w *world) churn(t *testing.T) {
 // says waits until the message of a claim has all these words.
 func (w *world) says(t *testing.T, name string, words ...string) {
 	t.Helper()
-	eventually(t, func() error {
-		u, err := find[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name)
-		if err != nil {
-			return err
+	eventually(t, func() error { return w.lacksWords(t, name, words...) })
+}
+
+// lacksWords is an error if the message of a claim lacks one of the words now.
+func (w *world) lacksWords(t *testing.T, name string, words ...string) error {
+	t.Helper()
+	u, err := find[unstructured.Unstructured](t, w.app, widgetsGVR, "team", name)
+	if err != nil {
+		return err
+	}
+	for _, word := range words {
+		if m := u.GetAnnotations()[klutchsync.MessageAnnotation]; !strings.Contains(m, word) {
+			return fmt.Errorf("%s says %q, without %q", name, m, word)
 		}
-		for _, word := range words {
-			if m := u.GetAnnotations()[klutchsync.MessageAnnotation]; !strings.Contains(m, word) {
-				return fmt.Errorf("the claim says %q, without %q", m, word)
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // The Control Plane Cluster is restored from before 14 instances and their Secrets were made.
