@@ -138,17 +138,42 @@ func (s *side) types(t *testing.T, command string) {
 
 // removeTenant removes the tenant and one service namespace, with all that is in them, and waits until the
 // API server takes no token of the tenant any more: it remembers for ten seconds that it took one, and
-// another cluster never did.
+// another cluster never did. The rights go first, so that the konnector counts no instance of this tenant
+// as one that it makes anew.
 func (w *world) removeTenant(t *testing.T, service string) {
 	t.Helper()
+	clients := w.tenantClients(t)
+	w.controlPlane.delete(t, roleBindingsGVR, service, "klutch-binder")
+	for name, client := range clients {
+		eventually(t, func() error {
+			if _, err := client.Resource(widgetsGVR).Namespace(service).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+				return fmt.Errorf("the token of %s has rights: %w", name, err)
+			}
+			return nil
+		})
+	}
 	for _, namespace := range []string{service, tenant} {
 		w.controlPlane.delete(t, namespacesGVR, "", namespace)
 		w.absent(t, namespacesGVR, "", namespace)
 	}
+	for name, client := range clients {
+		eventually(t, func() error {
+			if _, err := client.Resource(clustersGVR).Namespace(tenant).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("the token of %s is taken: %w", name, err)
+			}
+			return nil
+		})
+	}
+}
+
+// tenantClients are clients with each kubeconfig that the App Cluster holds, by the Secret's name.
+func (w *world) tenantClients(t *testing.T) map[string]dynamic.Interface {
+	t.Helper()
 	secrets, err := w.app.dyn.Resource(secretsGVR).Namespace(v1alpha1.Namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	clients := map[string]dynamic.Interface{}
 	for _, s := range secrets.Items {
 		held, _, _ := unstructured.NestedString(s.Object, "data", v1alpha1.KubeconfigKey)
 		data, err := base64.StdEncoding.DecodeString(held)
@@ -159,14 +184,9 @@ func (w *world) removeTenant(t *testing.T, service string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := dynamic.NewForConfigOrDie(config)
-		eventually(t, func() error {
-			if _, err := client.Resource(clustersGVR).Namespace(tenant).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
-				return fmt.Errorf("the token of %s is taken: %w", s.GetName(), err)
-			}
-			return nil
-		})
+		clients[s.GetName()] = dynamic.NewForConfigOrDie(config)
 	}
+	return clients
 }
 
 // handshake is the URL of a backend that lets all in, without an issuer, and grants widgets with the
