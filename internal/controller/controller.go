@@ -26,6 +26,9 @@ import (
 // called again after that long.
 type Func = func(ctx context.Context, key cache.ObjectName) (again time.Duration, err error)
 
+// ErrBusy is the error of a Func that could not begin; see [queue.ErrBusy].
+var ErrBusy = queue.ErrBusy
+
 // Options tune a Controller. The zero value is ready to use.
 type Options struct {
 	Workers   int           // concurrent calls of the Func; 0 means 1

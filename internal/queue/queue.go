@@ -94,6 +94,10 @@ const lookEvery = time.Second
 // The time that it returns with an error is that of [Options].Meanwhile.
 type Func = func(context.Context, cache.ObjectName) (again time.Duration, err error)
 
+// ErrBusy is the error of a Func that could not begin and returns when to call it again: neither a failure
+// nor a success, so that the pauses after failures stay as long as they were.
+var ErrBusy = errors.New("not yet")
+
 // A Delay changes how long to wait until key is worked on again, after so many failures
 // in a row; after none the Func has returned pause. Its calls do not overlap.
 type Delay func(pause time.Duration, key cache.ObjectName, failures int) time.Duration
@@ -232,7 +236,7 @@ type item struct {
 	timer  *time.Timer
 
 	due       time.Time // the end of the pause after a failure
-	meanwhile bool      // the next call is in that pause, and of Meanwhile
+	meanwhile bool      // the next call is of Meanwhile, if it is in that pause
 }
 
 // A failing is the failures of a key in a row.
@@ -314,15 +318,15 @@ func (q *Queue) Changed(key cache.ObjectName, p Priority) {
 }
 
 // Look is Add of a key of which only that has changed which Options.Meanwhile does: a pause after a
-// failure goes on.
+// failure goes on, also after one of the call that goes on now.
 func (q *Queue) Look(key cache.ObjectName, p Priority) {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
 	i := q.items[key]
-	meanwhile := i != nil && i.timer != nil && !i.waiting && !i.busy && i.failures > 0 && q.opts.Meanwhile != nil
+	asked := i != nil && i.waiting && !i.meanwhile // for the Func
 	q.put(key, p)
-	if meanwhile {
-		i.meanwhile = true
+	if i = q.items[key]; i != nil && !asked {
+		i.meanwhile = q.opts.Meanwhile != nil
 	}
 }
 
@@ -421,10 +425,10 @@ func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	}
 	again, err := call(logr.NewContext(since, log), key, q.fn)
 	ended := err != nil && ctx.Err() != nil // which is no failure
-	kind := fates.Of(err)
+	kind, busy := fates.Of(err), errors.Is(err, ErrBusy)
 	before, now, pause := q.finish(key, func(i *item) time.Duration { return q.note(i, key, again, err, ended || kind == fates.Terminal) })
 	switch {
-	case ended:
+	case ended, busy:
 	case kind == fates.Terminal:
 		log.Error(err, "reconcile failed, not retrying")
 	case now.has(kind) && !before.has(kind):
@@ -507,6 +511,9 @@ func (q *Queue) note(i *item, key cache.ObjectName, again time.Duration, err err
 	case final:
 		i.failing = failing{}
 		return 0
+	case errors.Is(err, ErrBusy):
+		q.later(i, key, again, Status, false)
+		return again
 	case err == nil:
 		i.failing = failing{}
 		q.wake(i.called.kind, 2)

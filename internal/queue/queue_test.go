@@ -404,6 +404,53 @@ func TestLasting(t *testing.T) {
 	})
 }
 
+// What changes while a call goes on that then fails is for Meanwhile: the pause goes on.
+func TestLookDuringACallKeepsThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, looked atomic.Int64
+		p := NewPool(1, nil)
+		var q *Queue
+		q = p.Queue(func(context.Context, cache.ObjectName) (time.Duration, error) {
+			if asked.Add(1) < 100 {
+				q.Look(key("a"), User)
+			}
+			return 0, apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "a", errors.New("no"))
+		}, Options{Meanwhile: func(context.Context, cache.ObjectName) (time.Duration, error) {
+			if looked.Add(1)%3 != 0 {
+				q.Look(key("a"), User)
+			}
+			return 0, nil
+		}})
+		running(t, p, q)
+		q.Add(key("a"), User)
+		time.Sleep(time.Hour)
+		if n, m := asked.Load(), looked.Load(); n > 25 || m != 3*n {
+			t.Errorf("asked %d times in an hour, and looked %d times", n, m)
+		}
+	})
+}
+
+// A call that cannot begin leaves the pauses after failures as they are, and is repeated when it says.
+func TestBusyIsNoSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, turned atomic.Int64
+		p := NewPool(1, nil)
+		q := p.Queue(func(context.Context, cache.ObjectName) (time.Duration, error) {
+			if turned.Add(1)%2 == 0 {
+				return time.Second, ErrBusy
+			}
+			asked.Add(1)
+			return 0, apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "a", errors.New("no"))
+		}, Options{})
+		running(t, p, q)
+		q.Add(key("a"), User)
+		time.Sleep(time.Hour)
+		if n, m := asked.Load(), turned.Load(); n < 10 || n > 25 || m < 2*n-1 {
+			t.Errorf("asked %d times in an hour, of %d turns", n, m)
+		}
+	})
+}
+
 // What has a time of its own comes at that time also in the long pause after a failure, as often as it
 // asks for, and has nothing asked again that failed; an event ends the pause as ever.
 func TestMeanwhile(t *testing.T) {

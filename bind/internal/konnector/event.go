@@ -190,15 +190,10 @@ func ofRights(n behind.News) bool {
 // referrerPage is how many objects of one API are read at once to look for references.
 const referrerPage = 100
 
-// tellReferrers tells the objects of other bound APIs that refer to one whose counterpart
-// was lost, as a ServiceBinding does: what they hold is of the one that is gone.
-func (k *Konnector) tellReferrers(ctx context.Context, p *pass, lost behind.News) error {
+// tellReferrers tells the objects of other bound APIs that refer to one of a namespace whose counterpart
+// was lost, as a ServiceBinding does: what they hold is of the one that is gone. Lost says why, by name.
+func (k *Konnector) tellReferrers(ctx context.Context, p *pass, namespace string, lost map[string]string) error {
 	kind := p.record.sync.kind.Kind
-	message := "What stood for " + kind + " " + lost.Object.Name + " in the Control Plane Cluster has vanished, and is not made anew: the credentials of it are worth nothing. Its Events say what to do; make this object anew after that."
-	if lost.Lost == behind.ReasonRecreated {
-		message = "What stood for " + kind + " " + lost.Object.Name + " in the Control Plane Cluster had vanished and was made anew, empty: " +
-			"credentials of the one before are worth nothing there. Make this object anew."
-	}
 	for _, other := range k.app.lookup(indexSecret, secretOf(p.binding).String()) {
 		if other.Name == p.binding.Name {
 			continue
@@ -208,31 +203,45 @@ func (k *Konnector) tellReferrers(ctx context.Context, p *pass, lost behind.News
 		opts := metav1.ListOptions{Limit: referrerPage}
 		for more := err == nil && served; more; more = err == nil && opts.Continue != "" {
 			var list *unstructured.UnstructuredList
-			if list, err = k.app.Calls.Resource(resource).Namespace(lost.Object.Namespace).List(ctx, opts); err != nil {
+			if list, err = k.app.Calls.Resource(resource).Namespace(namespace).List(ctx, opts); err != nil {
 				break
 			}
 			opts.Continue = list.GetContinue()
 			for i := range list.Items {
-				if u := &list.Items[i]; refersTo(u, kind, lost.Object.Name) {
+				u := &list.Items[i]
+				name := referredTo(u, kind)
+				if why := lost[name]; why != "" {
 					k.tellObject(other.Name, u.GroupVersionKind(), behind.News{
-						Object: cache.MetaObjectToName(u), UID: u.GetUID(), Type: corev1.EventTypeWarning, Reason: lost.Lost, Message: message,
+						Object: cache.MetaObjectToName(u), UID: u.GetUID(), Type: corev1.EventTypeWarning, Reason: why, Message: worthless(kind, name, why),
 					})
 				}
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%s that refer to %s: %w", other.Name, lost.Object, err)
+			return fmt.Errorf("%s that refer to lost objects in %s: %w", other.Name, namespace, err)
 		}
 	}
 	return nil
 }
 
-// refersTo reports whether an object has the credentials of the instance of that kind and name, in
-// the words of Klutch's data services. A Backup, which refers to it too, is all that is left of it.
-func refersTo(u *unstructured.Unstructured, kind, name string) bool {
-	ref, _, _ := unstructured.NestedString(u.Object, "spec", "instanceRef")
+// worthless says that credentials are those of an instance that is gone.
+func worthless(kind, name, why string) string {
+	if why == behind.ReasonRecreated {
+		return "What stood for " + kind + " " + name + " in the Control Plane Cluster had vanished and was made anew, empty: " +
+			"credentials of the one before are worth nothing there. Make this object anew."
+	}
+	return "What stood for " + kind + " " + name + " in the Control Plane Cluster has vanished, and is not made anew: the credentials of it are worth nothing. Its Events say what to do; make this object anew after that."
+}
+
+// referredTo is the name of the instance of that kind of which an object has the credentials, in the
+// words of Klutch's data services; empty if it has none. A Backup, which refers to one too, is all that is left of it.
+func referredTo(u *unstructured.Unstructured, kind string) string {
 	service, _, _ := unstructured.NestedString(u.Object, "spec", "serviceInstanceType")
-	return u.GetKind() == "ServiceBinding" && ref == name && strings.EqualFold(kind, service+"Instance")
+	if u.GetKind() != "ServiceBinding" || !strings.EqualFold(kind, service+"Instance") {
+		return ""
+	}
+	name, _, _ := unstructured.NestedString(u.Object, "spec", "instanceRef")
+	return name
 }
 
 func secretOf(b *v1alpha1.APIServiceBinding) cache.ObjectName {

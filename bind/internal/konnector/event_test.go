@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -32,9 +33,9 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// TestRefersTo: credentials of a lost instance are told, and nothing else is: the advice to make it
+// TestReferredTo: credentials of a lost instance are told, and nothing else is: the advice to make it
 // anew would cost a Backup.
-func TestRefersTo(t *testing.T) {
+func TestReferredTo(t *testing.T) {
 	for _, tc := range []struct {
 		kind, service, instance string
 		want                    bool
@@ -50,8 +51,8 @@ func TestRefersTo(t *testing.T) {
 		{"Report", "", "orders", false},
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{"kind": tc.kind, "spec": map[string]any{"instanceRef": tc.instance, "serviceInstanceType": tc.service}}}
-		if got := refersTo(u, "PostgresqlInstance", "orders"); got != tc.want {
-			t.Errorf("%+v: %t", tc, got)
+		if got := referredTo(u, "PostgresqlInstance"); (got == "orders") != tc.want {
+			t.Errorf("%+v: %q", tc, got)
 		}
 	}
 }
@@ -249,19 +250,6 @@ func (w *claimWorld) finalize(name string) {
 	}
 }
 
-// While what refers to lost objects cannot be told, the latest news of each object are kept, however often it is lost.
-func TestNewsOfALostObjectAreOne(t *testing.T) {
-	var l lost
-	for i := range 100 {
-		for _, name := range []string{"a", "b"} {
-			l.add(behind.News{Object: cache.NewObjectName("shop", name), Lost: fmt.Sprint(i)}, errors.New("away"))
-		}
-	}
-	if len(l.news) != 2 || l.news[0].Lost != "99" || l.failures != 1 {
-		t.Errorf("%d failures, and the news are %+v", l.failures, l.news)
-	}
-}
-
 // What refers to an object that was lost is told that the object is not made anew, or that it was,
 // on whatever page it is; what could not be read is read again, and nothing else is told twice.
 func TestReferrersAreTold(t *testing.T) {
@@ -272,19 +260,7 @@ func TestReferrersAreTold(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client, second := referrers(150)
 			events := record.NewFakeRecorder(1000)
-			k := &Konnector{shared: shared{app: &appCluster{Clients: cluster.Clients{Calls: client}}}, events: events}
-			k.app.bindings = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{indexSecret: bySecret})
-			p := &pass{binding: &v1alpha1.APIServiceBinding{}, record: &bindingRecord{}, verdict: newVerdict()}
-			p.binding.Name, p.binding.Namespace, p.binding.Spec.KubeconfigSecretRef.Namespace, p.binding.Spec.KubeconfigSecretRef.Name = "instances", "klutch-bind", "klutch-bind", "kubeconfig"
-			for _, name := range []string{"instances", "servicebindings.example.org"} {
-				b := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": "klutch-bind", "name": "kubeconfig"}}}}
-				b.SetName(name)
-				b.SetNamespace("klutch-bind")
-				if err := k.app.bindings.GetStore().Add(b); err != nil {
-					t.Fatal(err)
-				}
-			}
-			p.record.sync.fingerprint, p.record.sync.kind.Kind = "runs", "PostgresqlInstance"
+			k, p := instances(t, client, events)
 			l := behind.NewLedger(func() {})
 			p.record.sync.ledger = l
 			orders := klutchsync.Report{Source: cache.NewObjectName("shop", "orders"), UID: "one", Reason: reason, Message: "It is gone."}
@@ -331,6 +307,66 @@ func TestReferrersAreTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What refers to the objects of a namespace that were lost at the same time is read once for all of them; where it may
+// not be read, that is asked ever more rarely, however many there are.
+func TestLossesAreToldTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := referrers(10)
+		lists, refuses := 0, true
+		client.PrependReactor("list", "servicebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+			lists++
+			if refuses {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "servicebindings"}, "", errors.New("no"))
+			}
+			return false, nil, nil
+		})
+		events := record.NewFakeRecorder(10)
+		k, p := instances(t, client, events)
+		p.record.sync.ledger = behind.NewLedger(func() {})
+		look := func() { p.again = 0; k.objects(t.Context(), p) }
+		lose := func(reason string) {
+			for i := range 1000 {
+				p.record.lost.add(behind.News{Object: cache.NewObjectName("shop", fmt.Sprint("db-", i)), Lost: reason})
+			}
+			p.record.lost.add(behind.News{Object: cache.NewObjectName("shop", "orders"), Lost: reason})
+		}
+		lose("Older")
+		for range 60 {
+			look()
+			lose(string(klutchsync.ReasonLost))
+			time.Sleep(time.Minute)
+		}
+		if lists < 5 || lists > 20 {
+			t.Errorf("%d lists in an hour", lists)
+		}
+		lists, refuses = 0, false
+		time.Sleep(10 * time.Minute)
+		look()
+		if lists != 1 || len(events.Events) != 1 || !strings.Contains(<-events.Events, string(klutchsync.ReasonLost)) {
+			t.Errorf("%d lists", lists)
+		}
+	})
+}
+
+// instances is a konnector with a running binding of instances, and one of ServiceBindings, over the same Secret.
+func instances(t *testing.T, client dynamic.Interface, events record.EventRecorder) (*Konnector, *pass) {
+	t.Helper()
+	k := &Konnector{shared: shared{app: &appCluster{Clients: cluster.Clients{Calls: client}}}, events: events}
+	k.app.bindings = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{indexSecret: bySecret})
+	p := &pass{binding: &v1alpha1.APIServiceBinding{}, record: &bindingRecord{}, verdict: newVerdict()}
+	p.binding.Name, p.binding.Namespace, p.binding.Spec.KubeconfigSecretRef.Namespace, p.binding.Spec.KubeconfigSecretRef.Name = "instances", "klutch-bind", "klutch-bind", "kubeconfig"
+	for _, name := range []string{"instances", "servicebindings.example.org"} {
+		b := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": "klutch-bind", "name": "kubeconfig"}}}}
+		b.SetName(name)
+		b.SetNamespace("klutch-bind")
+		if err := k.app.bindings.GetStore().Add(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.record.sync.fingerprint, p.record.sync.kind.Kind = "runs", "PostgresqlInstance"
+	return k, p
 }
 
 // referrers is a cluster with so many ServiceBindings, of which those with the numbers 5 and 120 refer

@@ -110,12 +110,12 @@ func (k *Konnector) forget(binding cache.ObjectName) {
 func (k *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
 	if c := k.connections.of(binding); c != nil {
 		if !c.enter() {
-			return pacePause, nil
+			return pacePause, controller.ErrBusy
 		}
 		defer c.leave()
 	}
 	if !k.records.get(binding).pace.TryAccept() {
-		return pacePause, nil
+		return pacePause, controller.ErrBusy
 	}
 	return k.reconcile(ctx, binding)
 }
@@ -141,16 +141,18 @@ func (k *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 }
 
 // meanwhile does what a binding has to do in the pause after a pass that failed: the Events of its objects
-// do not wait for that to be mended. A status that was refused waits.
+// do not wait for that to be mended. A status that was refused waits, and one of a spec that has changed does for
+// the next pass, which is due then.
 func (k *Konnector) meanwhile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	b, err := k.app.binding(key)
 	p := k.records.get(key).last
 	if err != nil || b == nil || b.DeletionTimestamp != nil || p == nil {
 		return 0, err
 	}
+	judged := p.binding.Generation == b.Generation
 	p.binding, p.again = b, 0
 	k.objects(ctx, p)
-	if p.record.written {
+	if p.record.written && judged {
 		err = k.write(ctx, b, p.verdict)
 	}
 	return p.again, err
@@ -213,12 +215,7 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 		if n.Reason != "" {
 			k.tellObject(p.binding.Name, p.record.sync.kind, n)
 		}
-		if n.Lost == "" {
-			continue
-		}
-		if err := k.tellReferrers(ctx, p, n); err != nil {
-			p.record.lost.add(n, err)
-		}
+		p.record.lost.add(n)
 	}
 	c, later := l.Condition(p.binding.Name, now)
 	p.verdict.set(k.tellLost(ctx, p, c))
@@ -226,22 +223,25 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 	p.lookAgain(later)
 }
 
-// tellLost tells what refers to objects that were lost of which it could not be told at once, and adds to
-// c why it still cannot. It is tried again after a growing pause, and nothing waits for that.
+// tellLost tells what refers to objects that were lost, and adds to c why it cannot. It is tried again
+// after a growing pause, and nothing waits for that. Of more namespaces than it asks for at once, chance takes some.
 func (k *Konnector) tellLost(ctx context.Context, p *pass, c v1alpha1.Condition) v1alpha1.Condition {
 	lost := &p.record.lost
 	if len(lost.news) > 0 && time.Until(lost.next) <= 0 {
-		var failed []behind.News
 		var refused fates.Refusals
 		var err error
-		for len(lost.news) > 0 && len(failed) < fates.Few && err == nil {
-			n := lost.news[0]
-			lost.news = lost.news[1:]
-			if untold := k.tellReferrers(ctx, p, n); untold != nil {
-				failed, err = append(failed, n), refused.Keep(untold)
+		failed := 0
+		for namespace, news := range lost.news {
+			untold := k.tellReferrers(ctx, p, namespace, news)
+			if untold == nil {
+				delete(lost.news, namespace)
+				continue
 			}
+			if err = refused.Keep(untold); err != nil || failed+1 == fates.Few {
+				break
+			}
+			failed++
 		}
-		lost.news = append(lost.news, failed...)
 		lost.count(cmp.Or(err, refused.Err()))
 	}
 	p.lookAgain(time.Until(lost.next))

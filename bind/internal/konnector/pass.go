@@ -4,7 +4,6 @@ package konnector
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -154,15 +153,21 @@ func (s *series) isTold(ctx context.Context) bool {
 type lost struct {
 	series
 
-	news []behind.News
+	news map[string]map[string]string // by namespace and name: why; see behind.News.Lost
 }
 
-// add has n be told later, since it met err, in place of older news of its object.
-func (l *lost) add(n behind.News, err error) {
-	l.news = slices.DeleteFunc(l.news, func(before behind.News) bool { return before.Object == n.Object })
-	if l.news = append(l.news, behind.News{Object: n.Object, Lost: n.Lost}); l.failures == 0 {
-		l.count(err)
+// add has n be told, in place of older news of its object.
+func (l *lost) add(n behind.News) {
+	if n.Lost == "" {
+		return
 	}
+	if l.news == nil {
+		l.news = map[string]map[string]string{}
+	}
+	if l.news[n.Object.Namespace] == nil {
+		l.news[n.Object.Namespace] = map[string]string{}
+	}
+	l.news[n.Object.Namespace][n.Object.Name] = n.Lost
 }
 
 // since is ctx for a pass that may repeat what has failed. Package queue does not know of passes that
