@@ -111,8 +111,8 @@ func TestSim(t *testing.T) {
 	all.check(t, seeds)
 }
 
-// mostAtOnce is how many histories a process simulates, so that it is far from its time limit.
-const mostAtOnce = 5000
+// mostAtOnce is how many histories a process simulates, so that it is far from its time limit on a busy machine too.
+const mostAtOnce = 1000
 
 // simProcess simulates a range of histories in a process of its own, and returns what that prints.
 func simProcess(t *testing.T, from, to uint64, more ...string) (printed string) {
