@@ -10,9 +10,7 @@ import (
 )
 
 // large is how much memory a byte of an object takes, of objects with long lists whose items are
-// owned one by one. By default they are 60 and not the hundred that the goal is about, which would take
-// eight minutes on a busy machine: API servers need some four seconds each. That is no easier, since what
-// a process needs once weighs more among fewer.
+// owned one by one. It takes some eight minutes on a busy machine: API servers need four seconds for an object.
 func large(ctx context.Context, c contest) ([]figure, error) {
 	b := c.batch("large", gadgets)
 	b.size = c.larges

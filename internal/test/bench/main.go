@@ -56,7 +56,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	fs.IntVar(&o.namespaces, "namespaces", 20, "namespaces of the App Cluster over which objects are spread")
 	fs.IntVar(&o.singles, "singles", 200, "objects sent one at a time, for latency")
 	fs.IntVar(&o.settled, "settled", 10_000, "objects at rest")
-	fs.IntVar(&o.larges, "larges", 60, "objects with long lists")
+	fs.IntVar(&o.larges, "larges", 100, "objects with long lists")
 	fs.IntVar(&o.refusals, "refusals", 10_000, "objects that are refused")
 	fs.DurationVar(&o.idle, "idle", 250*time.Second, "how long to leave them at rest; above two minutes the live heap is known, above four what it has given back")
 	fs.IntVar(&o.rounds, "rounds", 2, "turns of each contestant")

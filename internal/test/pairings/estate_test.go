@@ -31,7 +31,7 @@ import (
 )
 
 // within is how long twenty changes of each sort may take to the other side.
-const within = 15 * time.Second
+const within = time.Minute
 
 // An estate is a Klutch installation: two tenants of one App Cluster with 20 claims and a Secret
 // for each, in 4 namespaces with a ConfigMap of the person's, and an object of a cluster-scoped kind.
