@@ -304,7 +304,7 @@ func (n *Keeper) Ready() v1alpha1.Condition {
 	reason, said := "", []string{}
 	if len(kept) > 0 {
 		reason = v1alpha1.ReasonServiceNamespaceKept
-		said = append(said, "Namespaces are gone here whose service namespaces still have objects, and keep these: "+cluster.Some(kept)+
+		said = append(said, "Namespaces are gone here, and their service namespaces stay: "+cluster.Some(kept)+
 			". Make the namespace and the claims again, or ask the provider to delete what nothing needs.")
 	}
 	if len(unrequested) > 0 {
@@ -440,7 +440,8 @@ func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 		if err != nil {
 			return 0, err
 		}
-		if n.keep(asked.Name, object); object != "" {
+		if object != "" {
+			n.keep(asked.Name, object)
 			return n.Patience, nil
 		}
 	}
@@ -448,8 +449,12 @@ func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 	err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Delete(ctx, asked.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved, fates.Conflict, fates.Contested) {
+		if fates.IsTold(ctx, err) {
+			n.keep(asked.Name, "it cannot be given up: "+cluster.Explain(err))
+		}
 		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
 	}
+	n.keep(asked.Name, "")
 	logr.FromContextOrDiscard(ctx).Info("namespace is gone, service namespace given up")
 	return 0, nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -233,6 +234,16 @@ func TestLeftBehind(t *testing.T) {
 			t.Errorf("left: %t, where nobody may look: %v", isLeft(), err)
 		}
 		held, failed = "", nil
+		w.platform.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "delete" {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("a policy protects it"))
+			}
+			return do()
+		})
+		if _, err := look(); err == nil || !isLeft() || !strings.Contains(n.Ready().Message, "team (it cannot be given up: ") {
+			t.Errorf("left: %t, where it may not be deleted: %v, %+v", isLeft(), err, n.Ready())
+		}
+		w.platform.Intercept(nil)
 		if _, err := look(); err != nil || isLeft() {
 			t.Errorf("left: %t, although nothing is there: %v", isLeft(), err)
 		}
