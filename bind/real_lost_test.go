@@ -333,9 +333,14 @@ func TestLostInstances(t *testing.T) {
 	eventually(t, there)
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
 
-	// So it is with what goes with its kind.
+	// So it is with what goes with its kind. A finalizer keeps the kind until that was seen: of a kind that is
+	// not served no one can say what has become of its objects.
+	kind := cache.NewObjectName("", widgets)
+	w.controlPlane.patch(t, crdsGVR, kind, map[string]any{"metadata": map[string]any{"finalizers": []string{"example.org/hold"}}})
 	w.controlPlane.delete(t, crdsGVR, "", widgets)
 	says(string(klutchsync.ReasonVanished))
+	w.controlPlane.patch(t, crdsGVR, kind, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	w.absent(t, crdsGVR, "", widgets)
 	vanished()
 	w.controlPlane.serve(t, export)
 	eventually(t, there)
