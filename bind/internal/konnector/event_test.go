@@ -350,6 +350,100 @@ func TestLossesAreToldTogether(t *testing.T) {
 	})
 }
 
+// Losses of one namespace are told at once while another namespace's are refused; while the API server does not
+// answer, none is asked for before its time.
+func TestLossesOfOneNamespaceDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := referrers(10)
+		lists, answer := map[string]int{}, func(namespace string) error {
+			if namespace == "shop" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "servicebindings"}, "", errors.New("no"))
+			}
+			return nil
+		}
+		client.PrependReactor("list", "servicebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			lists[a.GetNamespace()]++
+			err := answer(a.GetNamespace())
+			return err != nil, nil, err
+		})
+		events := record.NewFakeRecorder(10)
+		k, p := instances(t, client, events)
+		p.record.sync.ledger = behind.NewLedger(func() {})
+		lose := func(namespace string) {
+			p.record.lost.add(behind.News{Object: cache.NewObjectName(namespace, "orders"), Lost: string(klutchsync.ReasonLost)})
+			p.again = 0
+			k.objects(t.Context(), p)
+		}
+		for range 60 {
+			lose("shop")
+			time.Sleep(time.Minute)
+		}
+		lose("shop")
+		for _, namespace := range []string{"market", "bank"} {
+			if lose(namespace); len(events.Events) != 1 || !strings.Contains(<-events.Events, "TargetLost") {
+				t.Errorf("%s is not told", namespace)
+			}
+		}
+		if n := lists["shop"]; n < 5 || n > 20 {
+			t.Errorf("%d lists of what is refused in an hour", n)
+		}
+		answer = func(string) error { return errors.New("away") }
+		time.Sleep(10 * time.Minute)
+		clear(lists)
+		for i := range 60 {
+			lose(fmt.Sprint("team-", i))
+			time.Sleep(time.Second)
+		}
+		asked := 0
+		for _, n := range lists {
+			asked += n
+		}
+		if asked == 0 || asked > 10 {
+			t.Errorf("asked %d times in a minute while the API server is away", asked)
+		}
+	})
+}
+
+// In the pause after a pass that failed no condition is written that was found for an earlier spec.
+func TestNoVerdictOfAnEarlierSpec(t *testing.T) {
+	bindings := fakecluster.Resource{GroupVersionResource: cluster.APIServiceBindings, Kind: "APIServiceBinding"}
+	for generation, writes := range map[int64]int{1: 1, 2: 0} {
+		w := newClaimWorld(t)
+		w.app.Serve(bindings)
+		k, key := w.konnector, cache.MetaObjectToName(w.binding)
+		k.events = record.NewFakeRecorder(10)
+		w.binding.Generation, w.verdict = 1, newVerdict()
+		p := w.pass()
+		p.record = k.records.get(key)
+		p.record.last, p.record.written = p, true
+		p.verdict.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "The Secret is gone."))
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.binding)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := &unstructured.Unstructured{Object: content}
+		stored.SetAPIVersion(v1alpha1.GroupVersion.String())
+		stored.SetKind(bindings.Kind)
+		stored.SetGeneration(generation)
+		if err := k.app.bindings.GetStore().Add(stored); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.app.Client().Resource(cluster.APIServiceBindings).Namespace(key.Namespace).Create(t.Context(), stored, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		written := 0
+		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == cluster.APIServiceBindings && r.Verb != "get" {
+				written++
+			}
+			return do()
+		})
+		if _, err := k.meanwhile(t.Context(), key); err != nil || written != writes {
+			t.Errorf("generation %d: %d writes, want %d: %v", generation, written, writes, err)
+		}
+	}
+}
+
 // instances is a konnector with a running binding of instances, and one of ServiceBindings, over the same Secret.
 func instances(t *testing.T, client dynamic.Interface, events record.EventRecorder) (*Konnector, *pass) {
 	t.Helper()

@@ -223,25 +223,30 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 	p.lookAgain(later)
 }
 
-// tellLost tells what refers to objects that were lost, and adds to c why it cannot. It is tried again
+// tellLost tells what refers to objects that were lost, and adds to c why it cannot. What failed is tried again
 // after a growing pause, and nothing waits for that. Of more namespaces than it asks for at once, chance takes some.
 func (k *Konnector) tellLost(ctx context.Context, p *pass, c v1alpha1.Condition) v1alpha1.Condition {
 	lost := &p.record.lost
-	if len(lost.news) > 0 && time.Until(lost.next) <= 0 {
-		var refused fates.Refusals
-		var err error
-		failed := 0
-		for namespace, news := range lost.news {
-			untold := k.tellReferrers(ctx, p, namespace, news)
-			if untold == nil {
-				delete(lost.news, namespace)
-				continue
-			}
-			if err = refused.Keep(untold); err != nil || failed+1 == fates.Few {
-				break
-			}
-			failed++
+	var refused fates.Refusals
+	var err error
+	failed, again := 0, time.Until(lost.next) <= 0
+	everywhere := new(fates.Refusals).Keep(lost.err) != nil
+	for namespace, news := range lost.news {
+		if (news.failed || everywhere) && !again {
+			continue
 		}
+		untold := k.tellReferrers(ctx, p, namespace, news.why)
+		if untold == nil {
+			delete(lost.news, namespace)
+			continue
+		}
+		news.failed = true
+		if err = refused.Keep(untold); err != nil || failed+1 == fates.Few {
+			break
+		}
+		failed++
+	}
+	if again || err != nil {
 		lost.count(cmp.Or(err, refused.Err()))
 	}
 	p.lookAgain(time.Until(lost.next))

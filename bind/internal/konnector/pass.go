@@ -151,9 +151,15 @@ func (s *series) isTold(ctx context.Context) bool {
 
 // A lost is the news of objects that were lost for what refers to them, as far as that is not told.
 type lost struct {
-	series
+	series // of what failed
 
-	news map[string]map[string]string // by namespace and name: why; see behind.News.Lost
+	news map[string]*losses // by namespace
+}
+
+// losses are the news of one namespace.
+type losses struct {
+	why    map[string]string // by name; see behind.News.Lost
+	failed bool              // what refers to them could not be told, which is tried again with the series
 }
 
 // add has n be told, in place of older news of its object.
@@ -162,12 +168,12 @@ func (l *lost) add(n behind.News) {
 		return
 	}
 	if l.news == nil {
-		l.news = map[string]map[string]string{}
+		l.news = map[string]*losses{}
 	}
 	if l.news[n.Object.Namespace] == nil {
-		l.news[n.Object.Namespace] = map[string]string{}
+		l.news[n.Object.Namespace] = &losses{why: map[string]string{}}
 	}
-	l.news[n.Object.Namespace][n.Object.Name] = n.Lost
+	l.news[n.Object.Namespace].why[n.Object.Name] = n.Lost
 }
 
 // since is ctx for a pass that may repeat what has failed. Package queue does not know of passes that
