@@ -782,10 +782,12 @@ func (m *model) finalCopies() string {
 		if m.leftBehind(copies[name]) {
 			continue
 		}
-		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil && !m.kept(copies[name]) {
+		lonely := !m.hasSource(name.Namespace)
+		switch {
+		case lonely && m.sim.spaces.closed(name.Namespace): // which the program clears
+		case originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil && !m.kept(copies[name]):
 			return fmt.Sprintf("secret %s is a copy of nothing", name)
-		}
-		if !m.hasSource(name.Namespace) && !m.sim.spaces.closed(name.Namespace) {
+		case lonely:
 			return fmt.Sprintf("secret %s is where no source is", name)
 		}
 	}
