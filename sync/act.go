@@ -87,6 +87,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 		obj, err = a.giveStatus(ctx, p, r, began)
 	}
 	if err == nil && s.writesSourceMarks() {
+		r.marks.Wrote(marking(p))
 		a.refused.Accepted(p.key, refusal.SourceWrite)
 	}
 	a.hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
@@ -116,7 +117,11 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
-		if s == stepMigrate || s == stepNote || s == stepEmptyMap || s == stepDelete || s == stepCollect {
+		switch s {
+		case stepNote:
+			r.drift.contest.Wrote(p.wish)
+			return nil
+		case stepMigrate, stepEmptyMap, stepDelete, stepCollect:
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)

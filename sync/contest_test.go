@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"k8s.io/client-go/dynamic"
+
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/pace"
@@ -89,6 +91,81 @@ func TestContests(t *testing.T) {
 		})
 	}
 }
+
+// What a Sync puts on a source, and others take off each time, is put on ever more rarely over an hour, and told; so
+// is the note on a target whose source is older. A change goes up all the same, at once.
+func TestContestedMarks(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts    Options
+		restore bool // the source, so that it is older than its target
+		patch   string
+		on      func(*world) (dynamic.Interface, string)
+		sees    func(*unstructured.Unstructured) bool
+		says    string
+	}{
+		"the finalizer": {Options{}, false, `{"metadata":{"finalizers":null}}`, (*world).onSource, func(u *unstructured.Unstructured) bool {
+			return len(u.GetFinalizers()) > 0
+		}, "Contested: the finalizer " + DefaultFinalizer},
+		"the record of the target": {Options{Lost: LostReport}, false, `{"metadata":{"annotations":{"` + TargetAnnotation + `":null}}}`, (*world).onSource, func(u *unstructured.Unstructured) bool {
+			return u.GetAnnotations()[TargetAnnotation] != ""
+		}, "Contested: the finalizer"},
+		"both": {Options{Lost: LostReport}, false, `{"metadata":{"finalizers":null,"annotations":{"` + TargetAnnotation + `":null}}}`, (*world).onSource, func(u *unstructured.Unstructured) bool {
+			return len(u.GetFinalizers()) > 0 || u.GetAnnotations()[TargetAnnotation] != ""
+		}, "Contested: the finalizer"},
+		"the note": {Options{}, true, `{"metadata":{"annotations":{"` + BehindAnnotation + `":null}}}`, (*world).onTarget, func(u *unstructured.Unstructured) bool {
+			return u.GetAnnotations()[BehindAnnotation] != ""
+		}, "each time that it is written to"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				defer w.run(c.opts)()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+				w.settle()
+				backup := w.fakeSource.Version()
+				if c.restore {
+					w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+					w.settle()
+					w.fakeSource.Restore(backup)
+				}
+				rival, stop := context.WithCancel(w.Context())
+				var undone atomic.Int64
+				go func() {
+					for rival.Err() == nil {
+						if side, ns := c.on(w); c.sees(w.get(side, ns, "a")) {
+							undone.Add(1)
+							w.merge(side, ns, "a", c.patch)
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+				}()
+				time.Sleep(time.Minute)
+				if got := w.message("a"); !strings.Contains(got, c.says) {
+					t.Errorf("after a minute the message is %q", got)
+				}
+				time.Sleep(time.Hour)
+				if n := undone.Load(); n < 5 || n > 40 {
+					t.Errorf("undone %d times in an hour", n)
+				}
+				w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":"blue"}}`)
+				time.Sleep(time.Second)
+				if got := field(w.targetOf("a"), "spec", "color"); got != "blue" {
+					t.Errorf("a second after a change the color is %v", got)
+				}
+				stop()
+				time.Sleep(40 * time.Minute)
+				if got := w.message("a"); got != "" {
+					t.Errorf("40 minutes after the last time the message is %q", got)
+				}
+				w.delete(w.source, w.sourceNS, "a")
+				w.until("gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+			})
+		})
+	}
+}
+
+func (w *world) onSource() (dynamic.Interface, string) { return w.source, w.sourceNS }
+func (w *world) onTarget() (dynamic.Interface, string) { return w.target, w.targetNS }
 
 // An edit goes up at once beside a contest also where the target changes while its API server says who
 // holds what: that is news, and no write that met another state.

@@ -47,7 +47,7 @@ func obstacle(s state) Reason {
 		return ReasonDrifted
 	case s.statusRefused != "":
 		return ReasonStatus
-	case dst.ours() && s.contested:
+	case src.contested, dst.ours() && s.contested:
 		return ReasonContested
 	case s.related != "":
 		return ReasonRelated
@@ -121,6 +121,9 @@ func explain(s state, why Reason) string {
 		said = s.target.name + hasVanished + s.comesBack()
 	case ReasonStale:
 		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. ", s.target.name) + s.goesUp()
+		if s.contested {
+			said += ". It is changed in the target cluster each time that it is written to, which is done ever more slowly"
+		}
 	case ReasonRefused:
 		said = s.asked(fates.Refuses)
 	case ReasonUnavailable:
@@ -132,6 +135,10 @@ func explain(s state, why Reason) string {
 	case ReasonDrifted:
 		said = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.heldByOthers, s.rivals))
 	case ReasonContested:
+		if s.source.contested {
+			said = fmt.Sprintf("the finalizer %s and the annotation %s of this object are taken off each time that they are put on, which is done ever more slowly; what changes here goes up at once", s.words().Mine(), s.words().TargetRecord)
+			break
+		}
 		said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
 		said = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)

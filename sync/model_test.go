@@ -81,6 +81,8 @@ type modelKonnector struct {
 	offered            bool  // the target's cluster was seen just now to take new targets
 	lost               bool  // the pause before a target that vanished comes back has begun
 	never              bool  // the source was without the finalizer since it was last in step
+	marked             uint8 // for which source and target a finalizer or record was last put on
+	marksPaused        bool  // and that for the second time: the next one waits
 }
 
 // A modelWorld is all that the model knows.
@@ -164,6 +166,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	if src.shared {
 		s.source.shared = "example.org/first"
 	}
+	s.source.paused = k.marksPaused && k.marked == k.marking()
 	if src.uid != 0 && k.of != src.uid {
 		k.of, k.accepted, k.applied, k.judged, k.paused, k.wrote, k.again, k.never = src.uid, 0, 0, 0, false, 0, false, false
 	}
@@ -364,6 +367,7 @@ func (k *modelKonnector) endPass() {
 	k.confirmed, k.offered, k.sourceAt, k.targetAt = false, false, min(k.sourceAt, cached), min(k.targetAt, cached)
 	if k.source.uid == 0 && k.graceOf == 0 {
 		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused, k.wrote, k.again, k.never = 0, 0, 0, 0, false, false, 0, false, false
+		k.marked, k.marksPaused = 0, false
 	}
 }
 
@@ -426,8 +430,10 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 			}
 		}
 	case do == stepMark && same:
+		r.mark(k)
 		src.mark = k.target.uid
 	case do == stepAddFinalizer && version:
+		r.mark(k)
 		src.finalizer = true
 		k.proven = src.uid
 	case do == stepRemoveFinalizer && same && src.deleting && src.finalizer:
@@ -445,6 +451,15 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 		return
 	}
 	k.source = w.source
+}
+
+func (k *modelKonnector) marking() uint8 { return k.source.uid<<4 | k.target.uid }
+
+// mark notes that a finalizer or a record was put on the source.
+func (r *modelRun) mark(k *modelKonnector) {
+	again := k.marked == k.marking()
+	r.check(!again || !k.marksPaused, "I19: what others take off the source is put on again without a pause")
+	k.marked, k.marksPaused = k.marking(), again
 }
 
 // writeTarget does a step that writes to the target, with the preconditions of act.go.
@@ -877,6 +892,9 @@ func (w *modelWorld) wait(i int) bool {
 	before := *k
 	if k.again = k.again && k.paused; k.paused {
 		k.paused = false
+	}
+	if k.marksPaused {
+		k.marked, k.marksPaused = 0, false
 	}
 	if k.graceOf != 0 && k.graceOf == k.target.uid && k.grace == graceRunning {
 		k.grace = graceElapsed

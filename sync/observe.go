@@ -206,7 +206,7 @@ func (o *observer) observeSource(p *pair, r *record) {
 	p.from.uid = p.source.GetUID()
 	p.keeper = o.names.Incarnation(p.from.uid)
 	if r.drift.source != p.from.uid {
-		r.drift, r.losses = drift{source: p.from.uid}, loss.History{} // another source has lost nothing yet
+		r.drift, r.losses, r.marks = drift{source: p.from.uid}, loss.History{}, contest.Contest{} // another source has lost nothing yet
 	}
 	s := &p.state.source
 	s.exists = true
@@ -540,6 +540,10 @@ func (o *observer) remember(p *pair, r *record) {
 		r.drift.contest.Await(p.wish, o.turns.Take())
 		r.drift.turn = p.targets
 	}
+	if p.state.target.content == contentSourceOlder {
+		p.wish += " is older" // than the target, as is recorded there
+	}
+	p.state.source.paused, p.state.source.contested = r.marks.Pause(marking(p)) > 0, r.marks.Told()
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.contested, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
 	p.confirmed = r.proofs.confirmed
@@ -694,13 +698,25 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return waitPause
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
-	case p.paused:
-		return max(r.drift.contest.Pause(p.wish), time.Millisecond)
-	case p.contested:
-		return r.drift.contest.Peace()
+	case p.paused, p.contested, p.state.source.paused, p.state.source.contested:
+		return r.truce(p)
 	default:
 		return waitPause
 	}
+}
+
+// truce is when to look again at an object of which others change something back each time.
+func (r *record) truce(p *pair) time.Duration {
+	next, marks := r.drift.contest.Next(p.wish), r.marks.Next(marking(p))
+	if next == 0 || marks > 0 && marks < next {
+		next = marks
+	}
+	return max(next, time.Millisecond)
+}
+
+// marking identifies for what the finalizer and its record are put on the source.
+func marking(p *pair) string {
+	return fmt.Sprintf("%s/%s/%d", p.from.uid, p.state.target.uid, edits(p.source))
 }
 
 // A sight is one side of an object.

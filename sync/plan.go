@@ -99,7 +99,9 @@ func decide(s state) step {
 	// The name is taken, or by policy the target must not come back.
 	case why == ReasonConflict || why == ReasonLost:
 		return stepRest
-	// From now on a target may exist.
+	// From now on a target may exist. What others take off again is put on ever more slowly.
+	case !src.finalizer && src.paused:
+		return stepWait
 	case !src.finalizer:
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
@@ -123,7 +125,7 @@ func decide(s state) step {
 	case dst.termination != alive:
 		return stepWait
 	// A source that was restored from a backup is known by its generation when it is edited again.
-	case dst.content == contentSourceOlder && !s.refusing():
+	case dst.content == contentSourceOlder && !s.refusing() && !s.paused:
 		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
 	case dst.relation == relationLegacyWrote && s.corrects(why):
@@ -142,9 +144,9 @@ func decide(s state) step {
 	case (s.heldByOthers != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
 	// By policy a lost target is reported, so that it is recorded that there is one. That may be refused.
-	case s.policy.lost == LostReport && src.targetRecord != dst.uid:
+	case s.policy.lost == LostReport && src.targetRecord != dst.uid && !src.paused:
 		return stepMark
-	case s.paused, s.contested, s.statusDelayed, s.refused != "", s.statusRefused != "":
+	case s.paused, s.contested, src.paused, src.contested, s.statusDelayed, s.refused != "", s.statusRefused != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:
@@ -169,7 +171,7 @@ func decideDeletion(s state) step {
 	case changed && s.policy.drift == DriftCorrect:
 		return stepForce
 	// Of a source that was restored from a backup, what users change from now on.
-	case s.waits() && dst.ours() && dst.content == contentSourceOlder:
+	case s.waits() && dst.ours() && dst.content == contentSourceOlder && !s.paused:
 		return stepNote
 	case s.waits() && dst.ours() && s.status:
 		return stepStatus

@@ -223,6 +223,10 @@ func TestPlan(t *testing.T) {
 		"owned by others too, seen live":  {settledState(contents(contentShared), liveTarget), stepTakeFields},
 		"owned by others too, paused":     {settledState(contents(contentShared), paused), stepWait},
 
+		"target is ahead, noted just now":     {settledState(ahead, liveSource, messageSet, paused), stepWait},
+		"finalizer taken off just now":        {settledState(noFinalizer, func(s *state) { s.source.paused = true }), stepWait},
+		"finalizer taken off again and again": {settledState(noFinalizer, func(s *state) { s.source.contested = true }), stepSetMessage},
+		"record taken off just now":           {settledState(lostReport, func(s *state) { s.source.paused = true }), stepWait},
 		"contested again and again":           {settledState(contested), stepSetMessage},
 		"contested, told":                     {settledState(contested, messageSet), stepWait},
 		"contested, told, whose is known":     {settledState(contested, messageSet, rivals), stepSetMessage},
@@ -400,6 +404,9 @@ var invariants = map[string]func(s state, do step) bool{
 	"what was refused waits until it is due": func(s state, do step) bool {
 		return !applies(do) && do != stepMigrate || s.source.deleting || s.refused == "" || s.due
 	},
+	"I19: what others took off waits for its turn": func(s state, do step) bool {
+		return (do != stepAddFinalizer && do != stepMark || !s.source.paused) && (do != stepNote || !s.paused)
+	},
 	"a refusal that is due is asked again": func(s state, do step) bool {
 		left := s.target.content == contentInSync && s.target.relation != relationLegacyWrote && s.heldByOthers == "" || s.target.content == contentSourceOlder
 		writes := s.mapped && s.misnamed == "" && s.source.exists && s.source.finalizer && !s.source.deleting && s.target.ours() && s.target.termination == alive
@@ -479,7 +486,7 @@ func anyState(r *rand.Rand) state {
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), contested: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		heldByOthers: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		muted: r.IntN(4) == 0, unknownFields: one("", "", "spec.extra"), misnamed: one("", "", "", "", "", "", "", "no name"),
-		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first")},
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first"), r.IntN(4) == 0, r.IntN(4) == 0},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",

@@ -57,8 +57,9 @@ type record struct {
 	losses       loss.History
 	drift        drift
 	status       sourceStatus
-	wishes       pace.Pace // that were refused, each after another one
-	blind        time.Time // since when the target cannot be looked at; zero if it can
+	marks        contest.Contest // that we put on the source
+	wishes       pace.Pace       // that were refused, each after another one
+	blind        time.Time       // since when the target cannot be looked at; zero if it can
 	ending       ending
 }
 

@@ -75,6 +75,18 @@ var besides = []rival{
 		}
 		return secret
 	}},
+	{"the finalizer is taken off", func(source *unstructured.Unstructured) bool {
+		return holds(source) && source.GetDeletionTimestamp() == nil
+	}, func(s *sim, name cache.ObjectName) { doForce(s, op{name: s.source(name)}) }, 0, mostBesides, func(s *sim, name cache.ObjectName) *unstructured.Unstructured {
+		return s.get(sideSource, s.source(name))
+	}},
+	{"the record is taken off", func(source *unstructured.Unstructured) bool {
+		return annotation(source, klutchsync.TargetAnnotation) != ""
+	}, func(s *sim, name cache.ObjectName) {
+		s.merge(sideSource, s.source(name), composer, `{"metadata":{"annotations":{"`+klutchsync.TargetAnnotation+`":null}}}`)
+	}, 0, mostBesides, func(s *sim, name cache.ObjectName) *unstructured.Unstructured {
+		return s.get(sideSource, s.source(name))
+	}},
 }
 
 // copies are the credentials where those of a target are copied to.

@@ -83,6 +83,8 @@ type sourceState struct {
 	message      string // as it stands on it
 	older        string // its generation, if the target was made from a later one
 	shared       string // the finalizer of another Sync that came first: it writes the status and the messages
+	paused       bool   // our finalizer and its record were put on it so often, and taken off by others, that they wait
+	contested    bool   // for so long already that users should know
 }
 
 type targetState struct {

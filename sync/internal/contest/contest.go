@@ -92,6 +92,15 @@ func (c *Contest) Pause(wish string) time.Duration {
 	return max(0, time.Until(c.next))
 }
 
+// Next is when to look again at wish: once its turn comes, or once a contest that was told is forgotten; 0 if
+// there is none.
+func (c *Contest) Next(wish string) time.Duration {
+	if wait := c.Pause(wish); wait > 0 || !c.Told() {
+		return wait
+	}
+	return c.Peace()
+}
+
 // Told reports whether others have insisted for so long that users should know.
 func (c *Contest) Told() bool { return c.again >= told && !c.over() }
 
