@@ -446,6 +446,33 @@ func TestOneCluster(t *testing.T) {
 	}
 }
 
+// Two Syncs between two clusters, one each way, make one target of an object, and none of that target.
+func TestCircle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.namespace(w.target, w.sourceNS)
+		for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
+			c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if len(r.Object.Name) > 20 { // else there would be no end
+					return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+				}
+				return do()
+			})
+		}
+		defer w.run(Options{Mapper: Prefix("a-")})()
+		back := *w
+		back.from, back.to = w.to, w.from
+		defer back.run(Options{Mapper: Prefix("b-"), Binding: "back", Finalizer: "example.org/back"})()
+		w.create(w.source, w.sourceNS, w.widget("x", `{"size":"small"}`, ``))
+		time.Sleep(time.Minute)
+		sources, _ := w.fakeSource.Objects(widgets)
+		targets, _ := w.fakeTarget.Objects(widgets)
+		if len(sources) != 1 || len(targets) != 1 {
+			t.Errorf("%d and %d objects", len(sources), len(targets))
+		}
+	})
+}
+
 // Where source and target are one cluster, a target that was released has no target either, until
 // the mark is taken off it.
 func TestOneClusterReleases(t *testing.T) {

@@ -108,8 +108,8 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		r.losses.Hear()
 	}
 	switch {
-	case p.state.source.deleting:
-		r.answers.watchOver()
+	case p.state.source.deleting && r.ending.isDue():
+		r.answers.lookTarget = true
 	case p.source == nil && r.proofs.orphan == nil:
 		r.answers.lookTarget = false // its outcome matters no more
 	}
@@ -198,7 +198,12 @@ func (r *record) blindWait(why Reason) time.Duration {
 	if r.blind.IsZero() || why == ReasonUnavailable {
 		return livePause
 	}
-	return max(livePause, min(time.Since(r.blind)/4, fates.Forbidden.Longest()))
+	return rarelySince(r.blind)
+}
+
+// rarelySince is the pause between looks at what lasts: ever longer.
+func rarelySince(began time.Time) time.Duration {
+	return max(livePause, min(time.Since(began)/4, fates.Forbidden.Longest()))
 }
 
 func (o *observer) observeSource(p *pair, r *record) {
@@ -397,7 +402,7 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.termination = terminating
 		if r.ending.uid != p.target.GetUID() {
-			r.ending = ending{p.target.GetUID(), time.Now()}
+			r.ending = ending{p.target.GetUID(), time.Now(), time.Now()}
 		}
 		if max(time.Since(deleted.Time), time.Since(r.ending.since)) >= slowPause { // the other cluster's clock may be ahead
 			t.termination = stuck
@@ -522,14 +527,13 @@ func (s *sourceStatus) acknowledged(p *pair) bool {
 	return want == is || s.sent == want && s.got == is && s.listed == p.sources
 }
 
-// watchOver makes a target that is being deleted be read live now and then, in
-// case the event of its end got lost.
-func (a *answers) watchOver() {
-	if !a.looked.IsZero() && time.Since(a.looked) < livePause {
-		return
+// isDue reports whether the target is to be read live, in case the event of its end got lost.
+func (e *ending) isDue() bool {
+	if e.uid == "" || time.Since(e.looked) < rarelySince(e.since) {
+		return false
 	}
-	a.lookTarget = a.lookTarget || !a.looked.IsZero()
-	a.looked = time.Now()
+	e.looked = time.Now()
+	return true
 }
 
 // remember adds to the state what earlier answers said.
@@ -543,7 +547,9 @@ func (o *observer) remember(p *pair, r *record) {
 	if p.state.target.content == contentSourceOlder {
 		p.wish += " is older" // than the target, as is recorded there
 	}
-	p.state.source.paused, p.state.source.contested = r.marks.Pause(marking(p)) > 0, r.marks.Told()
+	if p.source != nil {
+		p.state.source.paused, p.state.source.contested = r.marks.Pause(marking(p)) > 0, r.marks.Told()
+	}
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.contested, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
 	p.confirmed = r.proofs.confirmed
@@ -707,9 +713,11 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 
 // truce is when to look again at an object of which others change something back each time.
 func (r *record) truce(p *pair) time.Duration {
-	next, marks := r.drift.contest.Next(p.wish), r.marks.Next(marking(p))
-	if next == 0 || marks > 0 && marks < next {
-		next = marks
+	next := r.drift.contest.Next(p.wish)
+	if src := p.state.source; src.paused || src.contested {
+		if marks := r.marks.Next(marking(p)); next == 0 || marks < next {
+			next = marks
+		}
 	}
 	return max(next, time.Millisecond)
 }
@@ -847,20 +855,20 @@ func (o *observer) firstOther(source *unstructured.Unstructured) string {
 	return ""
 }
 
-// isCopy reports whether a source was made from another one, by any Sync, as it may be where source
-// and target are one cluster: copies of copies would have no end. So it is with one that was let go
+// isCopy reports whether a source was made from an object of the target's cluster, by any Sync, or, where source
+// and target are one cluster, from any: copies of copies would have no end. So it is there with one that was let go
 // under DeletionOrphan. One that has our finalizer is let go as any source.
 func (o *observer) isCopy(source *unstructured.Unstructured) bool {
-	if !o.oneCluster && o.guard.SourceUID != o.guard.TargetUID || renamesNothing(o.opts.Mapper) || slices.Contains(source.GetFinalizers(), o.opts.Finalizer) {
+	if renamesNothing(o.opts.Mapper) || slices.Contains(source.GetFinalizers(), o.opts.Finalizer) {
 		return false
 	}
-	said := false
+	one, said := o.oneCluster || o.guard.SourceUID == o.guard.TargetUID, false
 	for key := range source.GetAnnotations() {
 		if from, ok := originIn(key, source); ok && names.IsSource(key) {
-			if said = true; from.Cluster == o.guard.SourceUID {
+			if said = true; from.Cluster == o.guard.TargetUID || one && from.Cluster == o.guard.SourceUID {
 				return true
 			}
 		}
 	}
-	return source.GetAnnotations()[o.names.Orphaned] != "" || !said && slim.Applied(source)
+	return one && (source.GetAnnotations()[o.names.Orphaned] != "" || !said && slim.Applied(source))
 }

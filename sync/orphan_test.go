@@ -207,6 +207,54 @@ func TestHeldOrphansCostNothing(t *testing.T) {
 	}
 }
 
+// Deletions that wait for hours, for a release or for a provider's finalizer, cost ever fewer live reads.
+func TestLongDeletionsAreReadRarely(t *testing.T) {
+	const many = 30
+	for name, c := range map[string]struct {
+		opts Options
+		most int64 // live reads of an object in the third hour
+	}{
+		"held by the breaker":  {Options{DeletionLimit: 1}, 0},
+		"held by the provider": {Options{DeletionLimit: many}, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				s, stop := w.sync(c.opts)
+				defer stop()
+				w.createMany(many)
+				w.settle()
+				for i := range many {
+					name := fmt.Sprint("w", i)
+					w.merge(w.target, w.targetNS, name, `{"metadata":{"finalizers":["example.org/provider"]}}`)
+					w.delete(w.source, w.sourceNS, name)
+				}
+				time.Sleep(2 * time.Hour)
+				var reads atomic.Int64
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "get" && r.Resource == widgets {
+						reads.Add(1)
+					}
+					return do()
+				})
+				time.Sleep(time.Hour)
+				if n := reads.Load(); n > many*c.most+10 {
+					t.Errorf("%d live reads of %d targets in the third hour", n, many)
+				}
+				s.Release()
+				time.Sleep(time.Minute)
+				for i := range many {
+					if u := w.targetOf(fmt.Sprint("w", i)); u == nil || u.GetDeletionTimestamp() == nil {
+						t.Fatalf("released, and w%d is not being deleted", i)
+					}
+					w.merge(w.target, w.targetNS, fmt.Sprint("w", i), `{"metadata":{"finalizers":null}}`)
+				}
+				w.until("all are gone", func() bool { objects, _ := w.fakeSource.Objects(widgets); return len(objects) == 0 })
+			})
+		})
+	}
+}
+
 // I20: only the watch shows that a source was deleted as its finalizer came. Where it has expired, what a
 // list lacks has gone without letting its target go: that stays, and is told after the grace.
 func TestEndThatNoWatchShows(t *testing.T) {

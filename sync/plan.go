@@ -239,6 +239,6 @@ const (
 	blindPause   = 10 * time.Second // after which users learn that a target cannot be looked at
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
 	heldPause    = time.Minute      // between looks at a held deletion
-	livePause    = 30 * time.Second // between live reads of a target that is being deleted, and at first between looks at one that cannot be read
+	livePause    = 30 * time.Second // at first, between live reads of a target that is being deleted, and between looks at one that cannot be read
 	messagePause = time.Minute      // between the messages on one object, after the first few
 )

@@ -63,10 +63,10 @@ type record struct {
 	ending       ending
 }
 
-// An ending is the target of a UID that was seen to be deleted, and since when.
+// An ending is the target of a UID that was seen to be deleted, since when, and when it was last read live because of that.
 type ending struct {
-	uid   types.UID
-	since time.Time
+	uid           types.UID
+	since, looked time.Time
 }
 
 // answers are what API servers said to our writes, as long as the caches have not seen it.
@@ -75,7 +75,6 @@ type answers struct {
 	lookSource, lookTarget bool      // an outcome is uncertain: read live
 	listed                 int       // as of which list of sources source is an answer
 	gone                   types.UID // of the target that was seen to end in this pass
-	looked                 time.Time // live, because the source is being deleted
 }
 
 // An orphan is a target that seems to have lost its source.
