@@ -117,11 +117,10 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
-		switch s {
-		case stepNote:
+		if s == stepNote {
 			r.drift.contest.Wrote(p.wish)
-			return nil
-		case stepMigrate, stepEmptyMap, stepDelete, stepCollect:
+		}
+		if s == stepMigrate || s == stepNote || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -132,9 +131,9 @@ func TestContestedMarks(t *testing.T) {
 				var undone atomic.Int64
 				go func() {
 					for rival.Err() == nil {
-						if side, ns := c.on(w); c.sees(w.get(side, ns, "a")) {
+						if side, ns := c.on(w); c.sees(w.get(side, ns, "a")) { //nolint:contextcheck // the world has one
 							undone.Add(1)
-							w.merge(side, ns, "a", c.patch)
+							w.merge(side, ns, "a", c.patch) //nolint:contextcheck // the world has one
 						}
 						time.Sleep(100 * time.Millisecond)
 					}

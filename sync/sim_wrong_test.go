@@ -52,6 +52,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"any error of the table of fates, for long", strings.Join(stretches("an hour"), ", ")},
 	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour, a policy strips all for an hour"},
 	{"a controller that changes back a message, a status or a copy at each write", "a message is taken off for an hour, a status is changed back for an hour, copies are changed back for an hour"},
+	{"an automation that takes our marks off a source at each write", "the finalizer is taken off for an hour, the record is taken off for an hour"},
 	{"an owner who deletes each target anew", "an owner deletes, an owner deletes for an hour, losses over restarts"},
 	{"a side that falls silent", "a side falls silent"},
 	{"a log of deletions that survives restarts, without the last save", "deletion log"},
