@@ -109,7 +109,7 @@ func claimWorldOf(t *testing.T, wide bool) *claimWorld {
 		records: records{of: map[cache.ObjectName]*bindingRecord{}},
 	}
 	w.konnector.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
-	w.konnector.app.bindings = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)
+	w.konnector.app.bindings = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{indexSecret: bySecret})
 	w.session = &session{
 		shared: &w.konnector.shared, heartbeat: &heartbeat{secret: w.credential()}, target: target, Clients: cluster.Clients{Calls: w.controlPlane.Client(), Meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
 	}

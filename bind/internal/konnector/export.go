@@ -4,7 +4,9 @@ package konnector
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -29,14 +32,17 @@ type exports struct {
 	client   dynamic.ResourceInterface
 	tenant   string           // the tenant namespace
 	secret   cache.ObjectName // that leads there
+
+	mu     sync.Mutex
+	untold map[string]string // why the provider is not told of an export, by the name of that
 }
 
 func newExports(h *heartbeat, informer cache.SharedIndexInformer) *exports {
 	e := &exports{
-		shared: h.shared, informer: informer, said: newPace(), tenant: h.place.Namespace, secret: h.secret.name,
+		shared: h.shared, informer: informer, said: newPace(), untold: map[string]string{}, tenant: h.place.Namespace, secret: h.secret.name,
 		client: h.calls.Resource(cluster.APIServiceExports).Namespace(h.place.Namespace),
 	}
-	e.queue = controller.New("export-status", h.whileOurs(e.reconcile), controller.Options{Patience: patience})
+	e.queue = controller.New("export-status", e.telling(h.whileOurs(e.reconcile)), controller.Options{Patience: patience})
 	return e
 }
 
@@ -51,10 +57,52 @@ func (e *exports) of(o metav1.Object) []cache.ObjectName {
 	return []cache.ObjectName{cache.NewObjectName(e.tenant, o.GetName())}
 }
 
+// telling is fn, of which the bindings of an export hear why it fails.
+func (e *exports) telling(fn controller.Func) controller.Func {
+	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+		again, err := fn(ctx, key)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, controller.ErrBusy):
+		case err == nil:
+			e.tell(key.Name, "")
+		case fates.IsTold(ctx, err):
+			e.tell(key.Name, cluster.Explain(err))
+		}
+		return again, err
+	}
+}
+
+// tell has the bindings of an export say why the provider is not told of it, or with an empty why that
+// it is, if that is new.
+func (e *exports) tell(name, why string) {
+	e.mu.Lock()
+	before := e.untold[name]
+	if delete(e.untold, name); why != "" {
+		e.untold[name] = why
+	}
+	e.mu.Unlock()
+	if before == why {
+		return
+	}
+	for _, b := range e.bindingsOf(name) {
+		e.bindings.Add(b)
+	}
+}
+
+// beating is Heartbeating of a binding whose connection says c.
+func (e *exports) beating(binding string, c v1alpha1.Condition) v1alpha1.Condition {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if why := e.untold[binding]; why != "" && c.Status == metav1.ConditionTrue {
+		return warned(c.Type, v1alpha1.ReasonStepFailed, "The provider is not told how its API fares here: "+why+". It is tried again by itself.")
+	}
+	return c
+}
+
 // reconcile tells the provider how its API fares in the App Cluster.
 func (e *exports) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if !e.said.TryAccept() {
-		return pacePause, nil
+		return pacePause, controller.ErrBusy
 	}
 	seen, err := e.get(key.Name)
 	if err != nil || seen == nil {

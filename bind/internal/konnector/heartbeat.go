@@ -5,6 +5,7 @@ package konnector
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -206,8 +207,8 @@ func (h *heartbeat) ofAnotherCluster(b *v1alpha1.ClusterBinding) bool {
 }
 
 // whileOurs is fn for as long as the tenant is that of this App Cluster. Where fn does not meet a
-// working API server, a look says so, once for all. If the control plane works but for what fn
-// asks for, the error is one that package queue paces.
+// working API server, a look says so, once for all, and fn waits. If the control plane works but for
+// what fn asks for, the error is one that package queue paces.
 func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 	// By key: how many looks had found all well when its calls began to fail. The queue repeats a call
 	// until one meets a working API server, also where what the key names has gone: then the entry goes.
@@ -215,11 +216,14 @@ func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 		switch now, token := h.snapshot(), h.token.Get(); {
 		case now.looked != token: // another credential may lead to another tenant
-			return awayEvery / 50, nil
+			return awayEvery / 50, controller.ErrBusy
 		case now.admitted != token || now.refused.Type != "":
-			return awayEvery, nil
+			return awayEvery, controller.ErrBusy
 		}
 		again, err := fn(ctx, key)
+		if errors.Is(err, controller.ErrBusy) {
+			return again, err
+		}
 		if _, isAway := away("", err); !isAway {
 			failing.Delete(key)
 			return again, err
@@ -230,7 +234,7 @@ func (h *heartbeat) whileOurs(fn controller.Func) controller.Func {
 		}
 		if wells == h.wells.Load() || h.snapshot().away.Type != "" {
 			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
-			return awayEvery, nil // the condition of the connection says it
+			return awayEvery, controller.ErrBusy // the condition of the connection says it
 		}
 		return again, err
 	}

@@ -105,7 +105,7 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 	p.verdict.set(valid)
 	now := session.heartbeat.snapshot()
 	p.verdict.provider = now.provider
-	p.verdict.set(now.beating)
+	p.verdict.set(session.exports.beating(p.binding.Name, now.beating))
 	return true, nil
 }
 

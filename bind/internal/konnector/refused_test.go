@@ -403,13 +403,23 @@ func (w *claimWorld) serve() (stop func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	s.exports = &exports{shared: s.shared, tenant: "tenant", informer: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceExports, "tenant").Informer(cache.Indexers{})}
+	place := s.place
+	place.Token = "token"
+	_, token, err := place.Rotating()
+	s.heartbeat.shared, s.heartbeat.place, s.heartbeat.token, s.heartbeat.calls = s.shared, place, token, s.Calls
+	s.exports = newExports(s.heartbeat, cluster.Objects(w.controlPlane.Client(), cluster.APIServiceExports, "tenant").Informer(cache.Indexers{}))
+	if err == nil {
+		_, err = s.exports.queue.Watch(s.exports.informer, controller.Self)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
 	s.heartbeat.seen = snapshot{looked: "token", admitted: "token", tenant: "uid", beating: v1alpha1.True(v1alpha1.ConditionHeartbeating)}
 	c := newTestConnection()
 	c.valid, c.session = v1alpha1.True(v1alpha1.ConditionSecretValid), s
 	k.connections = newConnections(&k.shared)
 	k.connections.bySecret[cache.NewObjectName("klutch-bind", "kubeconfig")] = c
-	return w.start(k.syncs.Run, group.Informer(s.namespaces.Asked), group.Informer(k.app.namespaces), group.Informer(s.exports.informer), k.bindings.Run)
+	return w.start(k.syncs.Run, group.Informer(s.namespaces.Asked), group.Informer(k.app.namespaces), group.Informer(s.exports.informer), s.exports.queue.Run, k.bindings.Run)
 }
 
 // condition is what the binding says in the App Cluster.
