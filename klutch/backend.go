@@ -198,7 +198,7 @@ func (b *Backend) seal(ctx context.Context, k *keyring) (err error) {
 		b.Options.Sealer, err = auth.NewSealer(b.SessionKeys...)
 		return err
 	}
-	if err := k.load(ctx); err != nil {
+	if err := k.load(ctx); k.current.Load() == nil {
 		return err
 	}
 	b.Options.Sealer, b.Options.Handshake.Sealer = k.current.Load(), k.current.Load

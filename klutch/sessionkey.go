@@ -20,6 +20,8 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/group"
+	"github.com/klutch-go/sdk/internal/hourly"
 )
 
 const (
@@ -40,26 +42,50 @@ type keyring struct {
 	namespace string
 	life      time.Duration // less than zero is for good
 	current   atomic.Pointer[auth.Sealer]
+	failing   atomic.Int64 // the fates.Kind of the last load
 }
 
 // run follows the Secret until ctx is done. The keys that are known stay in use while
 // the Secret cannot be read.
 func (k *keyring) run(ctx context.Context) error {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := k.load(ctx); err != nil && ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "session keys")
-		}
-	}, keyReload)
+	return group.Run(ctx, func(ctx context.Context) error {
+		wait.UntilWithContext(ctx, func(ctx context.Context) { k.note(ctx, k.load(ctx)) }, keyReload)
+		return nil
+	}, func(ctx context.Context) error {
+		hourly.Log(ctx, "session keys are not kept up to date", k.failed)
+		return nil
+	})
+}
+
+// note logs how a load went, if the one before went another way.
+func (k *keyring) note(ctx context.Context, err error) {
+	kind := fates.Of(err)
+	if ctx.Err() != nil || k.failing.Swap(int64(kind)) == int64(kind) {
+		return
+	}
+	if log := logr.FromContextOrDiscard(ctx); err != nil {
+		log.Error(err, "session keys are not kept up to date, retrying")
+	} else {
+		log.Info("session keys are up to date again")
+	}
+}
+
+// failed has the Secret by what its API server says, if the last load failed.
+func (k *keyring) failed() map[string]int {
+	if kind := fates.Kind(k.failing.Load()); kind != fates.None {
+		return map[string]int{kind.Word().String(): 1}
+	}
 	return nil
 }
 
 // load makes, reads and rotates the keys. A backend that may not write the Secret
-// leaves the rotation to one that may.
+// leaves the rotation to one that may: it takes up the keys that are there, and returns the error.
 func (k *keyring) load(ctx context.Context) error {
 	secret, err := sessionSecretOf(ctx, k.client, k.namespace)
 	if err != nil {
 		return err
 	}
+	var unwritten error
 	if data, changed := rotated(secret.Data, time.Now(), k.life); changed {
 		next := secret.DeepCopy()
 		next.Data = data
@@ -69,7 +95,7 @@ func (k *keyring) load(ctx context.Context) error {
 			secret = next
 			logr.FromContextOrDiscard(ctx).WithName("audit").Info("session keys rotated", "keys", len(secret.Data))
 		case !fates.Is(err, fates.Conflict): // another replica was faster
-			logr.FromContextOrDiscard(ctx).Error(err, "rotate session keys")
+			unwritten = fmt.Errorf("rotate session keys: %w", fates.Withheld(err))
 		}
 	}
 	sealer, err := auth.NewSealer(sealingOrder(secret.Data, time.Now())...)
@@ -77,7 +103,7 @@ func (k *keyring) load(ctx context.Context) error {
 		return fmt.Errorf("session keys: %w", err)
 	}
 	k.current.Store(sealer)
-	return nil
+	return unwritten
 }
 
 // sessionSecretOf makes or finds the Secret with the session keys.
@@ -89,6 +115,7 @@ func sessionSecretOf(ctx context.Context, client kubernetes.Interface, namespace
 			ObjectMeta: metav1.ObjectMeta{Name: sessionSecret},
 			Data:       withNewKey(nil, time.Now()),
 		}, metav1.CreateOptions{})
+		err = fates.Withheld(err)
 	}
 	if fates.Is(err, fates.Exists) {
 		got, err = secrets.Get(ctx, sessionSecret, metav1.GetOptions{})

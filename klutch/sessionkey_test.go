@@ -5,13 +5,19 @@ package klutch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -124,4 +130,58 @@ func TestP29RotationFails(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestSessionKeysAreNotQuoted: an admission policy that quotes the Secret that it does not admit has the backend
+// log no session key, and the log has one line when that begins, one an hour, and one when it ends.
+func TestSessionKeysAreNotQuoted(t *testing.T) {
+	for _, verb := range []string{"create", "update"} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				k := &keyring{client: client, namespace: "n", life: time.Minute}
+				if verb == "update" {
+					if err := k.load(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Minute)
+				}
+				var quoted []string
+				var ended atomic.Bool
+				client.PrependReactor(verb, "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					secret := a.(clienttesting.CreateAction).GetObject().(*corev1.Secret) // an update has the same method
+					if ended.Load() {
+						return false, nil, nil
+					}
+					for _, key := range secret.Data {
+						quoted = append(quoted, fmt.Sprintf("%x", key))
+					}
+					said := fmt.Sprintf("ValidatingAdmissionPolicy 'quoting' with binding 'b' denied request: it has %s", quoted)
+					return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), secret.Name, errors.New(said))
+				})
+				var lines []string
+				ctx, stop := context.WithCancel(logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})))
+				done := make(chan error, 1)
+				go func() { done <- k.run(ctx) }()
+				time.Sleep(2*time.Hour + time.Second)
+				synctest.Wait()
+				ended.Store(true)
+				time.Sleep(2 * time.Minute)
+				stop()
+				if err := <-done; err != nil || len(quoted) < 100 {
+					t.Errorf("%d keys were quoted, and the end is %v", len(quoted), err)
+				}
+				all := strings.Join(lines, "\n")
+				for _, key := range quoted {
+					if strings.Contains(all, key) {
+						t.Fatalf("a key is logged: %s", all)
+					}
+				}
+				lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, `"msg"="session keys rotated"`) })
+				if len(lines) != 4 || !strings.Contains(lines[0], "the API server does not permit it (ValidatingAdmissionPolicy 'quoting')") || !strings.Contains(lines[3], "up to date again") {
+					t.Errorf("%d lines: %s", len(lines), all)
+				}
+			})
+		})
+	}
 }
