@@ -415,7 +415,7 @@ func (n *Keeper) InApp(namespace string) bool {
 // App Cluster may have been restored from a time before it. Klutch's backend then deletes the service
 // namespace with all that is in it. So the App Cluster's API server has to say twice, a grace period apart,
 // that the namespace is gone, and the control plane's that no object of the tenant is in it; caches are
-// not believed.
+// not believed. Where an object is, that may be for good: the pauses between the looks double up to ten minutes.
 func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if n.InApp(asked.Name) || asked.DeletionTimestamp != nil {
 		n.stays(asked.Name)
@@ -442,7 +442,7 @@ func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 		}
 		if object != "" {
 			n.keep(asked.Name, object)
-			return n.Patience, nil
+			return max(n.Patience, min(since-n.Grace, fates.Forbidden.Longest())), nil
 		}
 	}
 	uid := asked.UID

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,6 +250,52 @@ func TestLeftBehind(t *testing.T) {
 		}
 		if c := n.Ready(); c.Status != metav1.ConditionTrue {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestKeptForLong: a service namespace that stays for good, since it has objects, is looked at ever more rarely;
+// that its namespace is back is seen at once all the same.
+func TestKeptForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newAskingWorld(t)
+		w.Patience = time.Minute
+		var looks atomic.Int64
+		w.Gone = func(context.Context, string) (bool, error) { looks.Add(1); return true, nil }
+		w.Holds = leftOne
+		w.happens(objectMet)
+		w.happens(namespaceSeen)
+		w.looks(1)
+		w.happens(readySeen)
+		if err := w.App.GetStore().Delete(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "team"}}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Queue.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+		w.Queue.Add(cache.NewObjectName("", "team"))
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		looks.Store(0)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := looks.Load(); n < 5 || n > 7 {
+			t.Errorf("looked at %d times in the third hour", n)
+		}
+		if c := w.Ready(); c.Reason != v1alpha1.ReasonServiceNamespaceKept {
+			t.Errorf("%+v", c)
+		}
+		w.happens(namespaceSeen)
+		w.Queue.Add(cache.NewObjectName("", "team")) // as the watch does
+		synctest.Wait()
+		if c := w.Ready(); c.Status != metav1.ConditionTrue {
+			t.Errorf("the namespace is back, and %+v", c)
 		}
 	})
 }
