@@ -23,7 +23,7 @@ import (
 )
 
 func TestAnswer(t *testing.T) {
-	refused := tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, "no CRD")
+	refused := tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, "no CRD", nil)
 	for name, test := range map[string]struct {
 		refused *tenant.RefusalError
 		wait    bool

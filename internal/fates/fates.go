@@ -314,6 +314,15 @@ func Escalates(err error) bool {
 	return Is(err, Forbidden) && strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held")
 }
 
+// LacksRight reports whether err is an API server's answer that RBAC, or another authorizer, does not give
+// the right to do that. Admission forbids too: policies, webhooks and quotas. The text alone tells.
+func LacksRight(err error) bool {
+	said, _ := Message(err)
+	return Is(err, Forbidden) && !denied(said) && (unauthorized.MatchString(said) || Escalates(err))
+}
+
+var unauthorized = regexp.MustCompile(`forbidden: User "(?:[^"\\]|\\.)*" cannot [a-z]+ (?:resource|path) "`)
+
 // DeniedBy reports whether err is an API server's answer that its ValidatingAdmissionPolicy
 // of a name does not admit the request, be it that the kind of its parameters is not known
 // yet, and it fails closed. The policy chooses the reason of the answer, so that the text

@@ -244,6 +244,20 @@ func TestTexts(t *testing.T) {
 	if !Escalates(fmt.Errorf("create: %w", granting)) || Escalates(status(403, metav1.StatusReasonForbidden)) || Escalates(errors.New(granting.Error())) {
 		t.Error("an escalation is not known, or another error is one")
 	}
+	for said, want := range map[string]bool{
+		`secrets "a" is forbidden: User "b" cannot get resource "secrets" in API group "" in the namespace "c"`:                                    true,
+		`secrets is forbidden: User "say \"b\"" cannot list resource "secrets/status" in API group "" at the cluster scope: Azure does not know b`: true,
+		`forbidden: User "b" cannot get path "/metrics"`:                                                                                           true,
+		granting.Error(): true,
+		`secrets "a" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: x is forbidden: User "b" cannot get resource "c"`: false,
+		`admission webhook "w" denied the request: secrets is forbidden: User "b" cannot get resource "secrets"`:                                       false,
+		`secrets "a" is forbidden: exceeded quota: q, requested: secrets=1, used: secrets=1, limited: secrets=1`:                                       false,
+	} {
+		err := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: said}}
+		if got := LacksRight(fmt.Errorf("read: %w", err)); got != want || LacksRight(errors.New(said)) || LacksRight(nil) {
+			t.Errorf("%s: a right is lacking: %t", said, got)
+		}
+	}
 	held := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
 		{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "b" using v1`, Field: ".spec.x"},
 		{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "a"`, Field: ".spec.x"},

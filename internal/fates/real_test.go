@@ -54,6 +54,11 @@ func TestRealTexts(t *testing.T) {
 	if err := escalate(ctx, admin, config); !Escalates(err) {
 		t.Errorf("what a user is told who passes on rights without having them: %v", err)
 	}
+	config = rest.CopyConfig(config)
+	config.Impersonate.UserName = `a "nobody"`
+	if _, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(ctx, metav1.ListOptions{}); !LacksRight(err) {
+		t.Errorf("what a user is told who has no rights: %v", err)
+	}
 	if err := deny(ctx, admin); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,7 @@ func TestRealTexts(t *testing.T) {
 	if err != nil || DeniedBy(denied, "no") {
 		t.Errorf("a policy denies: %v, %v", err, denied)
 	}
-	if why, denial := WhyDenied(denied); denial != Denied || why != "failed expression: false" {
+	if why, denial := WhyDenied(denied); LacksRight(denied) || denial != Denied || why != "failed expression: false" {
 		t.Errorf("a policy denies: %q, %d", why, denial)
 	}
 }

@@ -57,7 +57,7 @@ func TestExportRefused(t *testing.T) {
 					t.Errorf("a new one, lasting %t: %v", lasts, publishing)
 				}
 				late := &v1alpha1.APIServiceExportRequest{} // long past its grace
-				if told && waits(late, answered) == fates.IsRefused(err) || told && fates.Of(answered.Lasts) != answer.Kind && !fates.IsRefused(err) {
+				if told && waits(late, answered) == fates.IsRefused(err) || told && (fates.Of(answered.Err) != answer.Kind || answered.Lasts == fates.IsRefused(err)) {
 					t.Errorf("a request for a new one: %+v", answered)
 				}
 			}

@@ -66,8 +66,8 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	case !fates.IsTold(ctx, err):
 		return 0, err
 	default: // the tenant need not know what the backend cannot do
-		refused = tenant.RefuseForNow(v1alpha1.ReasonStepFailed, "the platform cannot look at it: the log of its backend says why")
-		refused.Lasts = err
+		refused = tenant.RefuseForNow(v1alpha1.ReasonStepFailed, "the platform cannot look at it: the log of its backend says why", err)
+		refused.Lasts = true
 	}
 	wait := refused != nil && waits(request, refused)
 	err = status.Write(ctx, r.Dyn.Resource(tenant.RequestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
@@ -76,8 +76,8 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	switch {
 	case err != nil:
 		return 0, err
-	case wait && refused.Lasts != nil:
-		return 0, refused.Lasts
+	case wait && refused.Lasts:
+		return 0, refused.Err
 	case wait:
 		return requestRetry, nil
 	case refused != nil:
@@ -89,7 +89,7 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 // waits reports whether a request may be granted yet: a missing CRD may come for a while, and what
 // an API server cannot take now it may take any time.
 func waits(request *v1alpha1.APIServiceExportRequest, refused *tenant.RefusalError) bool {
-	return refused.Temporary && (refused.Lasts != nil || time.Since(request.CreationTimestamp.Time) < requestGrace)
+	return refused.Temporary && (refused.Lasts || time.Since(request.CreationTimestamp.Time) < requestGrace)
 }
 
 // Answered tells whether a request has its answer.
@@ -208,9 +208,9 @@ func (r *Requests) newExport(ctx context.Context, namespace string, s Service) (
 	crd, err := r.Schemas.get(ctx, s.Name())
 	switch {
 	case fates.Is(err, fates.Absent):
-		return nil, tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()))
+		return nil, tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()), err)
 	case errors.Is(err, crdcompat.ErrNoVersion):
-		return nil, tenant.RefuseForNow(v1alpha1.ReasonCRDInvalid, err.Error())
+		return nil, tenant.RefuseForNow(v1alpha1.ReasonCRDInvalid, err.Error(), nil)
 	case err != nil:
 		return nil, err
 	}
@@ -246,10 +246,8 @@ func (r *Requests) publish(ctx context.Context, export *v1alpha1.APIServiceExpor
 		return nil
 	}
 	if fates.IsTold(ctx, err) {
-		refused := tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, tenant.Against("the APIServiceExport "+export.Name, err))
-		if !fates.IsRefused(err) {
-			refused.Lasts = err
-		}
+		refused := tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, tenant.Against("the APIServiceExport "+export.Name, err), err)
+		refused.Lasts = !fates.IsRefused(err)
 		return refused
 	}
 	if err != nil {

@@ -37,7 +37,9 @@ func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 		count, err := c.count(ctx, name, ns)
 		switch {
 		case fates.Is(err, fates.Forbidden):
-			return Refuse(ReasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
+			unseen := Refuse(ReasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
+			unseen.Err = err
+			return unseen
 		case err != nil:
 			return err
 		case count > 0:

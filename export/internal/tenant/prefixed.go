@@ -54,7 +54,7 @@ func (r *Rights) checkPrefixed(ctx context.Context, api schema.GroupResource) er
 		wanted := rbacv1.PolicyRule{APIGroups: []string{api.Group}, Resources: []string{api.Resource}}
 		if err != nil || slices.ContainsFunc(verbs, func(verb string) bool { return !offers(role, verb, wanted) }) {
 			return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf(
-				"the backend may not pass on rights to the cluster-scoped %s: the platform operator has to make its ClusterRoles of deploy/prefixed/kind.yaml", api))
+				"the backend may not pass on rights to the cluster-scoped %s: the platform operator has to make its ClusterRoles of deploy/prefixed/kind.yaml", api), err)
 		}
 	}
 	return nil

@@ -92,12 +92,17 @@ func ruleName(rule rbacv1.PolicyRule) string {
 }
 
 // A rightError says that the backend may not pass on a right.
-type rightError struct{ rule rbacv1.PolicyRule }
+type rightError struct {
+	rule    rbacv1.PolicyRule
+	refused error // by an API server, which was to pass it on; may be nil
+}
 
 func (m *rightError) Error() string {
 	return fmt.Sprintf("the backend may not pass on %s on %s: the platform operator has to give it a ClusterRole with this rule and the label %s: \"true\"",
 		strings.Join(m.rule.Verbs, ", "), ruleName(m.rule), v1alpha1.AggregateToBackendLabel)
 }
+
+func (m *rightError) Unwrap() error { return m.refused }
 
 // Check returns a *rightError if rules are more than the rights on offer to tenants,
 // without which the API server refuses to let the backend pass them on, and the rights that are on offer.
@@ -120,7 +125,7 @@ func (r *Rights) Check(ctx context.Context, rules []rbacv1.PolicyRule) (held []r
 			held = append(held, has)
 		}
 		if len(lacking.Verbs) > 0 && err == nil {
-			err = &rightError{lacking}
+			err = &rightError{rule: lacking}
 		}
 	}
 	return held, err
@@ -166,9 +171,9 @@ func (r *Rights) enter(ctx context.Context, namespace, role string, fresh bool) 
 }
 
 // roleless returns a *RefusalError if err says that the backend has not the roles that
-// belong to it.
+// belong to it. A policy, a webhook or a quota that denies something is another matter.
 func roleless(err error) error {
-	if fates.Is(err, fates.Forbidden) || fates.Is(err, fates.Absent) && strings.HasPrefix(fates.Resource(err), "clusterrole") {
+	if fates.LacksRight(err) || fates.Is(err, fates.Absent) && strings.HasPrefix(fates.Resource(err), "clusterrole") {
 		return outdatedRoles(err)
 	}
 	return err
@@ -176,7 +181,7 @@ func roleless(err error) error {
 
 func outdatedRoles(err error) *RefusalError {
 	return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf(
-		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", err))
+		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", fates.Stable(err)), err)
 }
 
 // entered asks the API server whether the backend has its rights in a tenant namespace.
@@ -213,7 +218,8 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 	made, err = r.ensureRole(ctx, namespace, rules, fresh)
 	if fates.Escalates(err) {
 		held, missing := r.Check(ctx, rules)
-		if _, ok := errors.AsType[*rightError](missing); ok {
+		if lacking, ok := errors.AsType[*rightError](missing); ok {
+			lacking.refused = err
 			_, err = r.ensureRole(ctx, namespace, held, fresh)
 			return nil, nil, errors.Join(missing, err)
 		}
@@ -342,7 +348,7 @@ func AsRefusal(err error) *RefusalError {
 		return refused
 	}
 	if missing, ok := errors.AsType[*rightError](err); ok {
-		return RefuseForNow(v1alpha1.ReasonMissingRights, missing.Error())
+		return RefuseForNow(v1alpha1.ReasonMissingRights, missing.Error(), missing.refused)
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 	}
 	_, err = t.Rights.bind(ctx, namespace, namespace, clusterRole(role), false)
 	if t.Opts.KlutchKonnectors && fates.DeniedBy(err, "klutch-backend") {
-		return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf("the platform operator has to run kubectl apply -k deploy/klutch-konnectors for --klutch-konnectors=all (%s)", err))
+		return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf("the platform operator has to run kubectl apply -k deploy/klutch-konnectors for --klutch-konnectors=all (%s)", fates.Stable(err)), err)
 	}
 	return err
 }
