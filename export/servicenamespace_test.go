@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,12 +23,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -42,6 +47,7 @@ type spaces struct {
 	mu       sync.Mutex
 	requests map[string]int // of the backend, since they were last taken
 	last     time.Time
+	refuse   func(fakecluster.Request) error // may be nil
 }
 
 // requestTime is how long each request takes.
@@ -51,14 +57,16 @@ var (
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	roles        = rbacv1.SchemeGroupVersion.WithResource("roles")
 	roleBindings = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
+	clusterRoles = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
 )
 
-func newSpaces(t *testing.T) *spaces {
+func newSpaces(t *testing.T, opts Options) *spaces {
 	t.Helper()
 	s := &spaces{still: newStill(t), requests: map[string]int{}}
 	for _, r := range []fakecluster.Resource{
 		{GroupVersionResource: roles, Kind: "Role", Plain: true},
 		{GroupVersionResource: roleBindings, Kind: "RoleBinding", Plain: true},
+		{GroupVersionResource: clusterRoles, Kind: "ClusterRole", Plain: true, Cluster: true},
 		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}, Kind: "ResourceQuota"},
 		{GroupVersionResource: tenant.NamespaceResource, Kind: "APIServiceNamespace"},
 	} {
@@ -75,10 +83,16 @@ func newSpaces(t *testing.T) *spaces {
 		s.mu.Lock()
 		s.requests[strings.TrimSpace(r.Verb+" "+r.Resource.Resource+" "+r.Subresource)]++
 		s.last = time.Now()
+		refuse := s.refuse
 		s.mu.Unlock()
+		if refuse != nil {
+			if err := refuse(r); err != nil {
+				return err
+			}
+		}
 		return do()
 	})
-	s.run("apiservicenamespace", Options{})
+	s.run("apiservicenamespace", opts)
 	synctest.Wait()
 	return s
 }
@@ -127,6 +141,9 @@ func (s *spaces) answer(ctx context.Context, method string, path []string, sent 
 	case http.MethodPut:
 		return client.Update(ctx, sent, metav1.UpdateOptions{})
 	}
+	if method == http.MethodDelete {
+		return object("{apiVersion: v1, kind: Status}"), client.Delete(ctx, path[1], metav1.DeleteOptions{})
+	}
 	return nil, apierrors.NewMethodNotSupported(gvr.GroupResource(), method)
 }
 
@@ -149,18 +166,33 @@ func (s *spaces) ask(name string) {
 // told is the service namespace of name, and the reason of its Ready.
 func (s *spaces) told(name string) (service, reason string) {
 	s.Helper()
+	asked := s.asked(name)
+	if c := v1alpha1.FindCondition(asked.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		reason = c.Reason
+	}
+	return asked.Status.Namespace, reason
+}
+
+// condition is the reason and the message of Ready of name.
+func (s *spaces) condition(name string) string {
+	s.Helper()
+	if c := v1alpha1.FindCondition(s.asked(name).Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return c.Reason + ": " + c.Message
+	}
+	return ""
+}
+
+func (s *spaces) asked(name string) *v1alpha1.APIServiceNamespace {
+	s.Helper()
+	asked := &v1alpha1.APIServiceNamespace{}
 	u, err := s.Client().Resource(tenant.NamespaceResource).Namespace(s.tenant).Get(s.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, asked)
+	}
 	if err != nil {
 		s.Fatal(err)
 	}
-	service, _, _ = unstructured.NestedString(u.Object, "status", "namespace")
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
-		if m := c.(map[string]any); m["type"] == v1alpha1.ConditionReady {
-			reason, _ = m["reason"].(string)
-		}
-	}
-	return service, reason
+	return asked
 }
 
 // A new service namespace takes one request for each thing that is written, and no look at what
@@ -168,7 +200,7 @@ func (s *spaces) told(name string) (service, reason string) {
 // asked for at once are made beside each other.
 func TestServiceNamespaceRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSpaces(t)
+		s := newSpaces(t, Options{})
 		begin := time.Now()
 		for i := range askedAtOnce {
 			s.ask(fmt.Sprintf("team-%d", i))
@@ -202,7 +234,7 @@ func TestServiceNamespaceRequests(t *testing.T) {
 func TestServiceNamespaceIsKept(t *testing.T) {
 	for _, after := range []time.Duration{0, requestTime / 2, requestTime, 3 * requestTime, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSpaces(t)
+			s := newSpaces(t, Options{})
 			s.ask("team")
 			service := s.tenant + "-team"
 			for asked := time.Now(); !s.serves("team"); time.Sleep(time.Millisecond) {
@@ -240,7 +272,7 @@ func TestServiceNamespaceIsKept(t *testing.T) {
 // the backend's watch does not show it.
 func TestServiceNamespaceOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSpaces(t)
+		s := newSpaces(t, Options{})
 		theirs := object("{apiVersion: v1, kind: Namespace}")
 		theirs.SetName(s.tenant + "-team")
 		s.put(namespaces, "", theirs)
@@ -254,6 +286,176 @@ func TestServiceNamespaceOfOthers(t *testing.T) {
 			if strings.HasPrefix(request, "create r") || strings.HasPrefix(request, "update") {
 				t.Errorf("%s in a namespace of others", request)
 			}
+		}
+	})
+}
+
+// What an API server has against a write of a service namespace, whichever it is, is told and is asked ever
+// more rarely, as package fates has it; a while after that is over the service namespace is complete.
+func TestServiceNamespaceRefusedForLong(t *testing.T) {
+	made, changed := writesOfServiceNamespace(t)
+	for _, write := range slices.Sorted(maps.Keys(made)) {
+		for name, refusal := range denials {
+			t.Run("new, "+write+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSpaces(t, Options{})
+					s.put(clusterRoles, "", object("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: "+v1alpha1.BackendOfferRole+"}, rules: []}"))
+					s.deny(write, refusal)
+					s.ask("team")
+					s.suffers(refusal)
+				})
+			})
+		}
+	}
+	for _, write := range slices.Sorted(maps.Keys(changed)) {
+		for name, refusal := range denials {
+			t.Run("changed, "+write+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSpaces(t, Options{})
+					s.ask("team")
+					s.sent()
+					s.put(clusterRoles, "", object("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: "+v1alpha1.BackendOfferRole+"}, rules: []}"))
+					s.deny(write, refusal)
+					s.exportGadgets()
+					s.suffers(refusal)
+				})
+			})
+		}
+	}
+}
+
+// denials are what an API server has against a write for good.
+var denials = map[string]string{
+	"RBAC":       `RESOURCE "x" is forbidden: User "backend" cannot write resource "RESOURCE" in API group "x" in the namespace "y"`,
+	"escalation": `RESOURCE "x" is forbidden: user "backend" (groups=["a"]) is attempting to grant RBAC permissions not currently held:`,
+	"policy":     `RESOURCE "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`,
+	"webhook":    `admission webhook "w.example.org" denied the request: no`,
+	"quota":      `RESOURCE "x" is forbidden: exceeded quota: q, requested: count/x=1, used: count/x=1, limited: count/x=1`,
+}
+
+// writesOfServiceNamespace are the writes, but those of its APIServiceNamespace, that a new service
+// namespace takes, and those of another export.
+func writesOfServiceNamespace(t *testing.T) (made, changed map[string]int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpaces(t, Options{})
+		s.ask("team")
+		made = s.sent()
+		s.exportGadgets()
+		changed = s.sent()
+	})
+	for _, all := range []map[string]int{made, changed} {
+		maps.DeleteFunc(all, func(write string, _ int) bool {
+			return strings.HasPrefix(write, "get ") || strings.Contains(write, " apiservice")
+		})
+	}
+	if len(made) < 4 || len(changed) < 3 {
+		t.Fatalf("a new service namespace takes %v, a change %v", made, changed)
+	}
+	return made, changed
+}
+
+func (s *spaces) exportGadgets() {
+	s.Helper()
+	s.put(tenant.ExportResource, s.tenant, object(`{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: gadgets.example.org},
+		spec: {group: example.org, scope: Namespaced, names: {plural: gadgets, kind: Gadget}}}`))
+}
+
+// deny has an API server deny a write, in many words with the resource in them.
+func (s *spaces) deny(write, words string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = func(r fakecluster.Request) error {
+		if strings.TrimSpace(r.Verb+" "+r.Resource.Resource+" "+r.Subresource) != write {
+			return nil
+		}
+		said := strings.ReplaceAll(words, "RESOURCE", r.Resource.Resource) + strings.Repeat(" and more", 300)
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: said,
+			Details: &metav1.StatusDetails{Group: r.Resource.Group, Kind: r.Resource.Resource}}}
+	}
+}
+
+// suffers has a refusal of the service namespace of team last for three hours, and end.
+func (s *spaces) suffers(refusal string) {
+	s.Helper()
+	time.Sleep(2*time.Hour - time.Minute)
+	s.sent()
+	time.Sleep(time.Hour - time.Minute)
+	sent := s.sent()
+	if len(sent) == 0 {
+		s.Fatal("it is not asked for any more")
+	}
+	if looks := slices.Min(slices.Collect(maps.Values(sent))); looks > 2*int(time.Hour/fates.Forbidden.Longest()) { // pauses are spread
+		s.Errorf("in the third hour %v", sent)
+	}
+	said := s.condition("team")
+	ofRoles := strings.HasPrefix(said, v1alpha1.ReasonMissingRights+": ") && (refusal == denials["RBAC"] || refusal == denials["escalation"])
+	if len(said) > 1024 || !ofRoles && !strings.HasPrefix(said, "Refused: the platform's API server does not permit it: ") {
+		s.Errorf("after three hours it says %d bytes: %.200q", len(said), said)
+	}
+	s.mu.Lock()
+	s.refuse = nil
+	s.mu.Unlock()
+	time.Sleep(fates.Forbidden.Longest())
+	if service, reason := s.told("team"); service != s.tenant+"-team" || reason != "" {
+		s.Errorf("after %q has ended it says %q", refusal, s.condition("team"))
+	}
+}
+
+// A service namespace that is given up and has objects yet is looked at ever more rarely, and goes a while
+// after they have gone.
+func TestServiceNamespaceWaitsForItsObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpaces(t, Options{})
+		widgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+		s.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		s.put(offer.CRDResource, "", crdOf("widgets", v1alpha1.NamespacedScope))
+		s.ask("team")
+		s.sent()
+		s.put(widgets, s.tenant+"-team", object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: a}}"))
+		asked := s.Client().Resource(tenant.NamespaceResource).Namespace(s.tenant)
+		if err := asked.Delete(t.Context(), "team", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if _, reason := s.told("team"); reason != tenant.ReasonObjectsRemain {
+			t.Errorf("the reason is %q", reason)
+		}
+		s.sent()
+		time.Sleep(time.Hour - time.Minute)
+		if looks := s.sent()["get namespaces"]; looks == 0 || looks > 2*int(time.Hour/fates.Forbidden.Longest()) {
+			t.Errorf("in the third hour it is looked at %d times", looks)
+		}
+		if err := s.Client().Resource(widgets).Namespace(s.tenant+"-team").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(fates.Forbidden.Longest() + time.Minute)
+		if _, err := asked.Get(t.Context(), "team", metav1.GetOptions{}); !fates.Is(err, fates.Absent) {
+			t.Errorf("it is there yet: %q, %v", s.condition("team"), err)
+		}
+	})
+}
+
+// While a gate is closed again, no API server is asked of a service namespace that stands.
+func TestServiceNamespaceBehindAClosedGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpaces(t, Options{})
+		s.ask("team")
+		s.sent()
+		s.change(namespaces, "", s.tenant, `{"metadata":{"annotations":{"gate.klutch.anynines.com/paid":"closed"}}}`)
+		s.sent()
+		if _, reason := s.told("team"); reason != v1alpha1.ReasonGateClosed {
+			t.Errorf("the reason is %q", reason)
+		}
+		time.Sleep(3 * time.Minute)
+		sent := s.sent()
+		if delete(sent, "get apiservicenamespaces"); len(sent) > 0 { // which is the test's
+			t.Errorf("behind the gate %v", sent)
+		}
+		s.change(namespaces, "", s.tenant, `{"metadata":{"annotations":{"gate.klutch.anynines.com/paid":"open"}}}`)
+		s.sent()
+		if _, reason := s.told("team"); reason != "" {
+			t.Errorf("the reason is %q", reason)
 		}
 	})
 }

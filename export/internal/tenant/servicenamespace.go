@@ -23,11 +23,12 @@ import (
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const namespaceRetry = 15 * time.Second // where no event tells
+const namespaceRetry = 15 * time.Second // where no event tells, and a look asks no API server
 
 // Reasons of Ready on an APIServiceNamespace.
 const (
@@ -155,7 +156,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 		}
 	}
 	p, again, err := n.build(ctx, asked, w)
-	if err == nil && closed == nil && again == 0 {
+	if err == nil && again == 0 {
 		n.left.Store(cache.MetaObjectToName(asked), p)
 	}
 	return again, errors.Join(closed, err)
@@ -257,18 +258,18 @@ func serviceAnnotations(asked metav1.Object) map[string]string {
 // retry, and then returns the condition that says so.
 func blocked(err error) (v1alpha1.Condition, bool) {
 	not := func(reason, message string) (v1alpha1.Condition, bool) {
-		return v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, message), true
+		return v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, text.Clip(message, longestReason)), true
 	}
 	if refused := AsRefusal(err); refused != nil {
 		return not(refused.Reason, refused.Message)
 	}
 	switch {
 	case errors.Is(err, ErrGateClosed):
-		return not(v1alpha1.ReasonGateClosed, err.Error())
+		return not(v1alpha1.ReasonGateClosed, fates.Stable(err))
 	case errors.Is(err, ErrForeign):
-		return not(reasonNameTaken, err.Error())
+		return not(reasonNameTaken, fates.Stable(err))
 	case errors.Is(err, ErrTerminating):
-		return not(reasonTerminating, err.Error())
+		return not(reasonTerminating, fates.Stable(err))
 	}
 	return v1alpha1.Condition{}, false
 }
@@ -345,19 +346,27 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 
 // tell tells a tenant why its service namespace is not as it should be, or what an API server has
 // against it, unless it is too early for that. What may be over any time is no news of a service
-// namespace that is there.
+// namespace that is there. Package queue paces all that an API server has to be asked again.
 func (n *serviceNamespaces) tell(ctx context.Context, asked *v1alpha1.APIServiceNamespace, err error) (again time.Duration, _ error) {
-	if condition, ok := blocked(err); ok {
-		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
+	condition, ok := blocked(err)
+	if !ok {
+		if !fates.IsTold(ctx, err) {
+			return 0, err
+		}
+		severity := v1alpha1.SeverityError
+		if !fates.IsRefused(err) && asked.Status.Namespace != "" {
+			severity = v1alpha1.SeverityInfo
+		}
+		condition = v1alpha1.False(v1alpha1.ConditionReady, severity, reasonRefused, Against("it", err))
 	}
-	if !fates.IsTold(ctx, err) {
-		return 0, err
+	written := n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
+	switch {
+	case !ok, !fates.Is(err, fates.Unknown), errors.Is(err, ErrForeign), errors.Is(err, ErrTerminating):
+		return 0, errors.Join(err, written)
+	case asked.DeletionTimestamp != nil:
+		return endPace(asked.DeletionTimestamp, namespaceRetry), written
 	}
-	severity := v1alpha1.SeverityError
-	if !fates.IsRefused(err) && asked.Status.Namespace != "" {
-		severity = v1alpha1.SeverityInfo
-	}
-	return 0, errors.Join(err, n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, severity, reasonRefused, Against("it", err)), asked.Status.Namespace))
+	return namespaceRetry, written
 }
 
 // deleteEmpty deletes a service namespace. Its tenant loses its rights there before
