@@ -439,10 +439,10 @@ func deviceLeftovers(t *testing.T, w *world) {
 	backend := must(kubernetes.NewForConfig(w.config))
 	store := DeviceConfigMaps{Client: backend, Namespace: "klutch-backend"}
 	before := w.kept()
-	if err := store.sweep(t.Context(), time.Now()); err != nil || w.kept() != before {
+	if _, err := store.sweep(t.Context(), time.Now()); err != nil || w.kept() != before {
 		t.Errorf("swept what is in use: %d left of %d, %v", w.kept(), before, err)
 	}
-	if err := store.sweep(t.Context(), time.Now().Add(time.Hour)); err != nil || w.kept() != 0 {
+	if _, err := store.sweep(t.Context(), time.Now().Add(time.Hour)); err != nil || w.kept() != 0 {
 		t.Errorf("%d left, %v", w.kept(), err)
 	}
 	// The second lock: RBAC would allow both.
@@ -493,6 +493,49 @@ func TestDeviceConfigMapsRun(t *testing.T) {
 		}
 		if value, err := store.Get(t.Context(), "b"); string(value) != "b" || err != nil {
 			t.Errorf("not expired: %q %v", value, err)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Device logins that an API server does not let the backend delete are looked at ever more rarely, and soon
+// after that is over they are gone.
+func TestDeviceConfigMapsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		store := DeviceConfigMaps{Client: client, Namespace: "backend"}
+		var asked atomic.Int32
+		var over atomic.Bool
+		client.PrependReactor("delete", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			asked.Add(1)
+			return !over.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), action.(clienttesting.DeleteAction).GetName(), errors.New("a policy"))
+		})
+		for n := range 10 {
+			if err := store.Create(t.Context(), fmt.Sprint(n), nil, time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- store.Run(ctx) }()
+		time.Sleep(3 * time.Hour)
+		asked.Store(0)
+		time.Sleep(3 * time.Hour)
+		if n := asked.Load(); n != 30 {
+			t.Errorf("in three hours ten ConfigMaps were to be deleted %d times", n)
+		}
+		over.Store(true)
+		time.Sleep(time.Hour)
+		if err := store.Create(t.Context(), "another", nil, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(deviceSweep + time.Second)
+		left := must(client.Tracker().List(corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "backend")).(*corev1.ConfigMapList)
+		if len(left.Items) > 0 {
+			t.Errorf("%d are left", len(left.Items))
 		}
 		stop()
 		if err := <-done; err != nil {

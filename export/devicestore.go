@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
@@ -24,6 +23,7 @@ const (
 	deviceNamePrefix = "klutch-device-"
 	deviceValue      = "value"
 	deviceSweep      = 5 * time.Minute
+	rareDeviceSweep  = time.Hour
 	devicePage       = 50 // ConfigMaps that a sweep holds in memory: each may have the groups of a person
 )
 
@@ -68,25 +68,33 @@ func (d DeviceConfigMaps) Get(ctx context.Context, key string) ([]byte, error) {
 	return got.BinaryData[deviceValue], nil
 }
 
-// Run removes what has expired, every five minutes until ctx is done. Any number of
-// replicas may run it.
+// Run removes what has expired, every five minutes until ctx is done, and ever more rarely where an API
+// server lets it remove none: every hour at least. Any number of replicas may run it.
 func (d DeviceConfigMaps) Run(ctx context.Context) error {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := d.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "device logins that have expired")
+	for pause := deviceSweep; ; pause = min(2*pause, rareDeviceSweep) {
+		deleted, err := d.sweep(ctx, time.Now())
+		if err == nil || deleted > 0 {
+			pause = deviceSweep
 		}
-	}, deviceSweep)
-	return nil
+		if err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "device logins that have expired", "next", pause.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
 }
 
 // sweep deletes what has expired. One that the API server keeps keeps no other one.
-func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) (kept error) {
+func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) (deleted int, kept error) {
 	maps := d.Client.CoreV1().ConfigMaps(d.Namespace)
 	opts := metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel + "=true", Limit: devicePage}
 	for {
 		page, err := maps.List(ctx, opts)
 		if err != nil {
-			return errors.Join(kept, err)
+			return deleted, errors.Join(kept, err)
 		}
 		for _, m := range page.Items {
 			expiry, err := time.Parse(time.RFC3339, m.Annotations[v1alpha1.ExpiresAnnotation])
@@ -95,15 +103,17 @@ func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) (kept error)
 			}
 			err = maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
 			switch {
-			case fates.Is(err, fates.None, fates.Absent, fates.Conflict):
+			case err == nil:
+				deleted++
+			case fates.Is(err, fates.Absent, fates.Conflict):
 			case !fates.IsRefused(err):
-				return errors.Join(kept, err) // so it would be with the others
+				return deleted, errors.Join(kept, err) // so it would be with the others
 			case kept == nil:
 				kept = err
 			}
 		}
 		if opts.Continue = page.Continue; opts.Continue == "" {
-			return kept
+			return deleted, kept
 		}
 	}
 }
