@@ -65,9 +65,30 @@ func (c *control) offering(crd metav1.Object) []cache.ObjectName {
 }
 
 const (
-	brokenTemplateReview = 10 * time.Second
-	soundTemplateReview  = 5 * time.Minute // of rights, which no watch shows
+	brokenTemplateReview = 10 * time.Second // at first
+	soundTemplateReview  = 5 * time.Minute  // of rights, which no watch shows
 )
+
+// A trouble is why tenants cannot have an API, and since when.
+type trouble struct {
+	ready v1alpha1.Condition
+	since time.Time
+}
+
+// templateReview is how soon the templates of an API are looked at again: ever more rarely where the same
+// is in the way for long.
+func (c *control) templateReview(service string, ready v1alpha1.Condition) time.Duration {
+	if ready.Status == metav1.ConditionTrue {
+		c.broken.Delete(service)
+		return soundTemplateReview
+	}
+	now := trouble{ready, time.Now()}
+	if known, _ := c.broken.LoadOrStore(service, now); known.(trouble).ready == ready {
+		now = known.(trouble)
+	}
+	c.broken.Store(service, now)
+	return min(max(brokenTemplateReview, time.Since(now.since)/4), soundTemplateReview)
+}
 
 // reconcileTemplates tells the templates of an API which of them offers it, and whether
 // tenants can have it.
@@ -85,6 +106,7 @@ func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectNa
 	}
 	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool { return exporttemplate.Selected(&u).String() != service.Name })
 	if len(all) == 0 {
+		c.broken.Delete(service.Name)
 		return 0, nil
 	}
 	first := &all[0]
@@ -98,10 +120,7 @@ func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectNa
 		err = c.noteTemplate(ctx, &all[i], v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, v1alpha1.ReasonShadowed, fmt.Sprintf(
 			"%s is offered by the template %s of %s, which is older: this one has no effect", service.Name, cache.MetaObjectToName(first), first.GroupVersionKind().Group)))
 	}
-	if ready.Status != metav1.ConditionTrue {
-		return brokenTemplateReview, err
-	}
-	return soundTemplateReview, err
+	return c.templateReview(service.Name, ready), err
 }
 
 // judgeTemplate is Ready of a template that no other one shadows.

@@ -9,14 +9,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -82,6 +86,60 @@ func TestForeignTemplateIsLoggedOnce(t *testing.T) {
 			t.Errorf("after look %d: %d lines, want %d, %v", i, lines, step.lines, err)
 		}
 	}
+}
+
+// A template whose API tenants cannot have is looked at ever more rarely, and a CRD that comes is seen at once.
+func TestTemplateBrokenForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStill(t)
+		var looks atomic.Int32
+		s.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "get" && r.Resource == offer.CRDResource {
+				looks.Add(1)
+			}
+			return do()
+		})
+		s.run("apiserviceexporttemplate", Options{Catalog: templates{s.Client()}})
+		template := templateOf("widgets")
+		s.put(templateResource, s.tenant, template)
+		tells := func(want string) {
+			t.Helper()
+			u, err := s.Client().Resource(templateResource).Namespace(s.tenant).Get(t.Context(), "widgets", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions"); !strings.Contains(fmt.Sprint(conditions), want) {
+				t.Errorf("it tells %v, want %s", conditions, want)
+			}
+		}
+		rests := func() {
+			t.Helper()
+			time.Sleep(2 * time.Hour)
+			looks.Store(0)
+			time.Sleep(time.Hour)
+			if n := looks.Load(); n == 0 || n > 2*int32(time.Hour/soundTemplateReview) { // a look reads the CRD twice
+				t.Errorf("in the third hour the CRD is read %d times", n)
+			}
+		}
+		rests()
+		tells(v1alpha1.ReasonSchemaMissing)
+		s.put(offer.CRDResource, "", crdOf("widgets", v1alpha1.NamespacedScope))
+		works := []byte(`{"status":{"conditions":[{"type":"Established","status":"True"}]}}`)
+		if _, err := s.Client().Resource(offer.CRDResource).Patch(t.Context(), "widgets.example.org", types.MergePatchType, works, metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		tells(v1alpha1.ReasonMissingRights)
+		rests()
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.BackendOfferRole}, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"", "example.org"}, Resources: []string{"secrets", "widgets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+		}}}
+		if _, err := s.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(soundTemplateReview + time.Second)
+		tells("status:True")
+	})
 }
 
 // What keeps the backend from reading a template's CRD, or the templates, is told on the template, at

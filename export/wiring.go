@@ -89,6 +89,7 @@ type control struct {
 	exports  *offer.Exports
 
 	templates cache.SharedIndexInformer // of our group
+	broken    sync.Map                  // of trouble: why tenants cannot have an API that is offered, by its name
 	said      sync.Map                  // what the log has of templates of other groups, by UID: they carry no condition of ours
 }
 
