@@ -370,8 +370,10 @@ func (s *spaces) deny(write, words string) {
 			return nil
 		}
 		said := strings.ReplaceAll(words, "RESOURCE", r.Resource.Resource) + strings.Repeat(" and more", 300)
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: said,
-			Details: &metav1.StatusDetails{Group: r.Resource.Group, Kind: r.Resource.Resource}}}
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: said,
+			Details: &metav1.StatusDetails{Group: r.Resource.Group, Kind: r.Resource.Resource},
+		}}
 	}
 }
 
