@@ -98,7 +98,7 @@ func ofTemplate(t *v1alpha1.APIServiceExportTemplate, reason, message string) st
 	remove := fmt.Sprintf("kubectl -n %s delete apiserviceexporttemplate %s", t.Namespace, t.Name)
 	switch {
 	case reason == v1alpha1.ReasonMissingRights && strings.Contains(message, "kubectl apply -k"): // of the backend's own, which are shipped
-		return "Run the command of the message in a checkout of the backend's version. The template is looked at again within seconds."
+		return "Run the command of the message in a checkout of the backend's version. The template is looked at again within five minutes, and at once when it is changed."
 	case reason == v1alpha1.ReasonSchemaMissing:
 		return fmt.Sprintf("Look for its CRD: kubectl get crd %s. If the service is gone: %s", api, remove)
 	case reason == v1alpha1.ReasonNotEstablished:
