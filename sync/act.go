@@ -117,7 +117,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
-		if s == stepNote {
+		if s == stepNote { // which others may take off
 			r.drift.contest.Wrote(p.wish)
 		}
 		if s == stepMigrate || s == stepNote || s == stepEmptyMap || s == stepDelete || s == stepCollect {

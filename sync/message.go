@@ -135,11 +135,10 @@ func explain(s state, why Reason) string {
 	case ReasonDrifted:
 		said = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.heldByOthers, s.rivals))
 	case ReasonContested:
-		if s.source.contested {
-			said = fmt.Sprintf("the finalizer %s and the annotation %s of this object are taken off each time that they are put on, which is done ever more slowly; what changes here goes up at once", s.words().Mine(), s.words().TargetRecord)
-			break
+		if said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right", s.target.name, s.rivals); s.source.contested {
+			said = fmt.Sprintf("the finalizer %s and the annotation %s of this object are taken off each time that they are put on", s.words().Mine(), s.words().TargetRecord)
 		}
-		said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
+		said += ", which is done ever more slowly; what changes here goes up at once"
 	case ReasonTerminating:
 		said = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
 		if s.source.deleting && s.source.older != "" {

@@ -32,8 +32,8 @@ func Refuse(reason, message string) *RefusalError {
 	return &RefusalError{Reason: reason, Message: text.Clip(message, longestReason)}
 }
 
-// RefuseForNow is Refuse where what is missing may still come. The error is the answer of an API
-// server that led to it; it may be nil.
+// RefuseForNow returns a RefusalError for a lack that the platform may still end. The error is the answer of an
+// API server that led to it; it may be nil.
 func RefuseForNow(reason, message string, err error) *RefusalError {
 	return &RefusalError{Reason: reason, Message: text.Clip(message, longestReason), Temporary: true, Err: err}
 }
