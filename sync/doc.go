@@ -101,7 +101,7 @@
 //     is still there: a provider may wait for it. The status comes back as before.
 //   - What others change back each time is written ever more rarely, and told with their
 //     names (ReasonContested). The pause belongs to what was written: another change of
-//     the source goes at once. Copies, statuses and messages are paced alike.
+//     the source goes at once. Copies, statuses, messages and our marks on sources are paced alike.
 //   - A target whose annotations others have taken off is known by the engine's field
 //     manager, which has the end of the source's UID.
 //   - Of the conditions of a source those stay that other controllers have added since

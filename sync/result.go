@@ -43,7 +43,7 @@ const (
 	ReasonMissing     Reason = "TargetMissing"     // the target's namespace or kind is not there, or is going
 	ReasonUnavailable Reason = "TargetUnavailable" // an API server, or a webhook of it, fails or does not answer
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
-	ReasonContested   Reason = "TargetContested"   // others keep changing the target, which is put right ever more slowly
+	ReasonContested   Reason = "TargetContested"   // others keep changing the target, or taking our marks off the source: both are put right ever more slowly
 	ReasonFields      Reason = "FieldsUnknown"     // the target's cluster does not know fields of the source, which stay behind
 	ReasonShared      Reason = "SourceShared"      // another Sync writes the status and the messages of the source
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew

@@ -199,6 +199,6 @@ var ofReason = map[klutchsync.Reason]string{
 	klutchsync.ReasonStatus:      "A policy, a webhook or the schema of this cluster is in the way of the status that the message names.",
 	klutchsync.ReasonMapper:      "Show the message to the platform's operators: their namespaces contradict each other.",
 	klutchsync.ReasonDrifted:     "The platform's operators have changed it, and the binding leaves it so: agree on the fields that the message names.",
-	klutchsync.ReasonContested:   "Agree with the one that the message names who sets these fields.",
+	klutchsync.ReasonContested:   "Agree with the one that the message names who sets these fields. If it names the finalizer: have the automation in this cluster leave klutch.anynines.com/ alone.",
 	klutchsync.ReasonShared:      "Another konnector has bound the same objects and writes their status: stop one of both.",
 }
