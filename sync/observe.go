@@ -48,13 +48,20 @@ type pair struct {
 	give   map[string]any // status for the source; nil if none
 	mute   time.Duration  // until the next message may be set
 
-	unread *refusal.Refusal // why a side whose state is uncertain was not read live; nil if it was
+	delays []delay // for what API servers refused: the other steps go on, and need no live read of a side that is uncertain
 
 	wait       time.Duration // until a refused intent is asked again, or told
 	statusWait time.Duration // until the status may be given
 
 	sources, targets int    // how often they were listed: answers of before are of another schema
 	schemas          [2]int // how often those of sources and targets have changed: what was refused before may be taken now
+}
+
+// A delay is how long a request is not made again, and for what answer.
+type delay struct {
+	ask     refusal.Ask
+	refusal *refusal.Refusal
+	pause   time.Duration
 }
 
 // An observer reads both sides of an object, and says in which state they are.
@@ -702,24 +709,26 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return r.proofs.orphan.wait()
 	case p.state.target.termination == terminating: // that it lasts is told, whatever else waits
 		return waitPause
+	case p.state.source.postponed, p.state.target.postponed: // which have their own time
+		return r.truce(p)
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
 	case p.paused, p.contested, p.state.source.paused, p.state.source.contested:
-		return r.truce(p)
+		return max(r.truce(p), time.Millisecond)
 	default:
 		return waitPause
 	}
 }
 
-// truce is when to look again at an object of which others change something back each time.
+// truce is when to look again at an object of which others change something back each time; 0 if none do.
 func (r *record) truce(p *pair) time.Duration {
 	next := r.drift.contest.Next(p.wish)
 	if src := p.state.source; src.paused || src.contested {
-		if marks := r.marks.Next(marking(p)); next == 0 || marks < next {
+		if marks := r.marks.Next(marking(p)); marks > 0 && (next == 0 || marks < next) {
 			next = marks
 		}
 	}
-	return max(next, time.Millisecond)
+	return max(next, 0)
 }
 
 // marking identifies for what the finalizer and its record are put on the source.
@@ -746,7 +755,7 @@ func (o *observer) look(ctx context.Context, p *pair, s sight) (*unstructured.Un
 		return nil, unknown, nil
 	}
 	if f := o.refused.Of(p.key, s.ask); *s.uncertain && f.Waits(name.String()) {
-		p.unread = f
+		p.delays = append(p.delays, delay{s.ask, f, f.Wait()})
 	} else if *s.uncertain {
 		began := time.Now()
 		obj, err := v.Live(ctx, name)
@@ -761,7 +770,8 @@ func (o *observer) look(ctx context.Context, p *pair, s sight) (*unstructured.Un
 		case !fates.IsRefused(err):
 			return nil, unknown, fmt.Errorf("%s %s: %w", s.ask, name, err)
 		}
-		p.unread = o.refused.Refused(p.key, s.ask, refusal.Asked{Wish: name.String(), Began: began}, fmt.Errorf("%s %s: %w", s.ask, name, err))
+		f := o.refused.Refused(p.key, s.ask, refusal.Asked{Wish: name.String(), Began: began}, fmt.Errorf("%s %s: %w", s.ask, name, err))
+		p.delays = append(p.delays, delay{s.ask, f, f.Wait()})
 	}
 	obj, version, ok := o.guard.Get(ctx, v, name)
 	if !ok {

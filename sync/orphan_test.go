@@ -383,28 +383,73 @@ func TestRefusedOrphanOfANewClaim(t *testing.T) {
 	}
 }
 
-// I18: where a source takes no record of its target, status and the rest go on.
-func TestRefusedMarkIsInNoWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if r.Verb == "patch" && r.Subresource == "" {
-				if u := w.get(w.source, w.sourceNS, "w0"); u != nil && len(u.GetFinalizers()) > 0 && u.GetDeletionTimestamp() == nil { //nolint:contextcheck // the world has one
-					return forbidden(r) // only annotations are patched now
+// I18: where a source takes no record of its target, and where each write to a target meets another state than was
+// seen, the rest goes on: a status is given when it is due, also one that met an edit, and each side is
+// asked rarely.
+func TestRefusedWritesAreInNoWay(t *testing.T) {
+	conflict := func(r fakecluster.Request) error {
+		return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+	}
+	for name, test := range map[string]struct {
+		source, target func(fakecluster.Request) error
+	}{
+		"record":            {source: forbidden},
+		"target":            {target: conflict},
+		"record and target": {source: forbidden, target: conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var refuses, outdated atomic.Bool
+				var asked atomic.Int32
+				refuse := func(answer func(fakecluster.Request) error) interceptor {
+					return func(_ context.Context, r fakecluster.Request, do func() error) error {
+						switch {
+						case r.Subresource == "status" && outdated.Swap(false):
+							return conflict(r)
+						case answer != nil && refuses.Load() && isWrite(r) && r.Resource == widgets && r.Subresource == "":
+							asked.Add(1)
+							return answer(r)
+						}
+						return do()
+					}
 				}
-			}
-			return do()
+				w.from, w.to = w.faulty(w.fakeSource, refuse(test.source)), w.faulty(w.fakeTarget, refuse(test.target))
+				defer w.run(Options{Lost: LostReport})()
+				w.createMany(1)
+				w.settle()
+				if test.source != nil { // so that the record is to be written again
+					refuses.Store(true)
+					w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, TargetAnnotation))
+				}
+				time.Sleep(time.Hour)
+				refuses.Store(true)
+				outdated.Store(true)
+				w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
+				w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"red"}}`)
+				time.Sleep(time.Second)
+				if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "Ready" || test.target == nil && field(w.targetOf("w0"), "spec", "color") != "red" {
+					t.Errorf("status %v, spec %v", got, w.targetOf("w0").Object["spec"])
+				}
+				asked.Store(0)
+				for i := range 60 {
+					w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"Ready %d"}}`, i), "status")
+					time.Sleep(time.Minute)
+					if want, got := fmt.Sprint("Ready ", i), field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != want {
+						t.Fatalf("a minute later the status is %v, want %v", got, want)
+					}
+				}
+				if n := asked.Load(); n == 0 || n > 80 {
+					t.Errorf("asked %d times in an hour of 60 statuses", n)
+				}
+				refuses.Store(false)
+				time.Sleep(time.Hour)
+				if u := w.get(w.source, w.sourceNS, "w0"); field(w.targetOf("w0"), "spec", "color") != "red" || test.source != nil && u.GetAnnotations()[TargetAnnotation] == "" {
+					t.Errorf("afterwards spec %v, annotations %v", w.targetOf("w0").Object["spec"], u.GetAnnotations())
+				}
+			})
 		})
-		defer w.run(Options{Lost: LostReport})()
-		w.createMany(1)
-		time.Sleep(time.Minute)
-		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
-		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"red"}}`)
-		time.Sleep(time.Second)
-		if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "Ready" || field(w.targetOf("w0"), "spec", "color") != "red" {
-			t.Errorf("status %v, spec %v", got, w.targetOf("w0").Object["spec"])
-		}
-	})
+	}
 }
 
 // I20: what was left while no Sync ran, in a namespace without any source, is found where the namespace is

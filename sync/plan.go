@@ -82,7 +82,7 @@ func decide(s state) step {
 	case blind(s):
 		return stepWait
 	// The target of a source that was deleted makes room for the next one of the name.
-	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "" && !s.refusing():
+	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "" && !barred(s):
 		return decideOrphan(s)
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):
@@ -100,19 +100,19 @@ func decide(s state) step {
 	case why == ReasonConflict || why == ReasonLost:
 		return stepRest
 	// From now on a target may exist. What others take off again is put on ever more slowly.
-	case !src.finalizer && src.paused:
+	case !src.finalizer && (src.paused || src.postponed):
 		return stepWait
 	case !src.finalizer:
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
 	// What vanished comes back after a pause, and not with too many others.
-	case !dst.ours() && s.refusing(), !dst.exists() && s.held != "":
+	case !dst.ours() && barred(s), !dst.exists() && s.held != "":
 		return stepWait
 	case !dst.exists():
 		return stepCreate
 	// What a legacy konnector made from this source is ours, with all that it applied; by
 	// policy that goes for what an earlier source of the name applied too.
-	case dst.relation == relationLegacy && !s.refusing(), dst.relation == relationPredecessor, dst.relation == relationOrphan:
+	case dst.relation == relationLegacy && !barred(s), dst.relation == relationPredecessor, dst.relation == relationOrphan:
 		return stepMigrate
 	// By policy what has the target's name becomes the target.
 	case !dst.ours() && dst.content == contentEmptyMap && s.heldByOthers == "":
@@ -125,7 +125,7 @@ func decide(s state) step {
 	case dst.termination != alive:
 		return stepWait
 	// A source that was restored from a backup is known by its generation when it is edited again.
-	case dst.content == contentSourceOlder && !s.refusing() && !s.paused:
+	case dst.content == contentSourceOlder && !barred(s) && !s.paused:
 		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
 	case dst.relation == relationLegacyWrote && s.corrects(why):
@@ -138,15 +138,15 @@ func decide(s state) step {
 	case s.status:
 		return stepStatus
 	// What the source removes has to go, be it that someone else made the target, or has changed another field.
-	case dst.content == contentShared && (s.free(why) || why == ReasonDrifted && !s.paused):
+	case dst.content == contentShared && (s.free(why) || why == ReasonDrifted && !s.paused && !dst.postponed):
 		return stepTakeFields
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.heldByOthers != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
 	// By policy a lost target is reported, so that it is recorded that there is one. That may be refused.
-	case s.policy.lost == LostReport && src.targetRecord != dst.uid && !src.paused:
+	case s.policy.lost == LostReport && src.targetRecord != dst.uid && !src.paused && !src.postponed:
 		return stepMark
-	case s.paused, s.contested, src.paused, src.contested, s.statusDelayed, s.refused != "", s.statusRefused != "":
+	case s.paused, s.contested, src.paused, src.contested, s.statusDelayed, s.refused != "", s.statusRefused != "", src.postponed, dst.postponed:
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:
@@ -157,10 +157,10 @@ func decide(s state) step {
 // decideDeletion is what should happen to the target of a source that is being deleted.
 func decideDeletion(s state) step {
 	dst := s.target
-	changed := dst.ours() && dst.content.edited() && !s.paused
+	changed := dst.ours() && dst.content.edited() && !s.paused && !dst.postponed
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
-	case dst.ours() && dst.content == contentShared && !s.refusing() && !s.paused:
+	case dst.ours() && dst.content == contentShared && !barred(s) && !s.paused:
 		return stepTakeFields
 	case changed && dst.relation == relationLegacy:
 		return stepMigrate
@@ -171,7 +171,7 @@ func decideDeletion(s state) step {
 	case changed && s.policy.drift == DriftCorrect:
 		return stepForce
 	// Of a source that was restored from a backup, what users change from now on.
-	case s.waits() && dst.ours() && dst.content == contentSourceOlder && !s.paused:
+	case s.waits() && dst.ours() && dst.content == contentSourceOlder && !s.paused && !dst.postponed:
 		return stepNote
 	case s.waits() && dst.ours() && s.status:
 		return stepStatus
@@ -182,6 +182,8 @@ func decideDeletion(s state) step {
 	// By policy the target stays, and belongs to no Sync any more.
 	case dst.ours():
 		return stepLetGo
+	case s.source.postponed:
+		return stepWait
 	// The target has gone, never was, is not ours any more, or belongs to someone else.
 	default:
 		return stepRemoveFinalizer
@@ -198,7 +200,7 @@ func decideOrphan(s state) step {
 		return stepRest
 	// What is seen once may be the shadow of something else. Too many deletions at once
 	// wait until they are released, and a refused one until it is due.
-	case dst.grace == graceRunning, dst.grace >= graceProven && (s.held != "" || s.refusing()):
+	case dst.grace == graceRunning, dst.grace >= graceProven && (s.held != "" || barred(s)):
 		return stepWait
 	case s.collectable():
 		return stepCollect
@@ -211,11 +213,14 @@ func decideOrphan(s state) step {
 // waits reports whether the deletion does: too many at once, until they are released; one
 // that was refused, until it is due; and then for the target, which is going.
 func (s state) waits() bool {
-	return s.held != "" || s.refusing() || s.target.ours() && s.target.termination != alive
+	return s.held != "" || barred(s) || s.target.ours() && s.target.termination != alive
 }
 
 // refusing reports whether what was refused must not be asked again yet.
 func (s state) refusing() bool { return s.refused != "" && !s.due }
+
+// barred reports whether nothing may be written to the target yet, because of the answers to earlier writes.
+func barred(s state) bool { return s.refusing() || s.target.postponed }
 
 // deletable reports whether the deletion of the source takes the target away.
 func (t targetState) deletable(p policy) bool {
@@ -231,7 +236,7 @@ func (s state) corrects(why Reason) bool { return s.policy.drift == DriftCorrect
 // free reports whether nothing stands in the way of a write to the target but a refusal of
 // an earlier one, or of long ago, and whether the target was not written just now.
 func (s state) free(why Reason) bool {
-	return !s.paused && (harmless(why) || why == s.refused && s.due)
+	return !s.paused && !s.target.postponed && (harmless(why) || why == s.refused && s.due)
 }
 
 const (

@@ -377,7 +377,7 @@ var invariants = map[string]func(s state, do step) bool{
 	},
 	"I9: what is someone else's stays": func(s state, do step) bool {
 		foreign := s.target.exists() && !s.target.ours()
-		may := s.policy.conflict == ConflictAdopt && s.target.adoptable() && s.target.freshness == live && (do == stepForce || do == stepMigrate)
+		may := s.policy.conflict == ConflictAdopt && s.target.adoptable() && s.target.freshness == live && (do == stepForce || do == stepMigrate || do == stepEmptyMap)
 		return !foreign || may || !applies(do) && do != stepMigrate && do != stepDelete && do != stepLetGo && (do != stepCollect || s.target.relation == relationOrphan)
 	},
 	"I9: what others hold is taken by policy only": func(s state, do step) bool {
@@ -407,10 +407,14 @@ var invariants = map[string]func(s state, do step) bool{
 	"I19: what others took off waits for its turn": func(s state, do step) bool {
 		return (do != stepAddFinalizer && do != stepMark || !s.source.paused) && (do != stepNote || !s.paused)
 	},
+	"what API servers refused is not asked meanwhile": func(s state, _ step) bool {
+		do := decide(s)
+		return (!s.source.postponed || !do.writesSourceMarks()) && (!s.target.postponed || !do.writesTarget())
+	},
 	"a refusal that is due is asked again": func(s state, do step) bool {
 		left := s.target.content == contentInSync && s.target.relation != relationLegacyWrote && s.heldByOthers == "" || s.target.content == contentSourceOlder
 		writes := s.mapped && s.misnamed == "" && s.source.exists && s.source.finalizer && !s.source.deleting && s.target.ours() && s.target.termination == alive
-		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused
+		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused && !s.source.postponed && !s.target.postponed
 		return !asked || s.refused == "" || !s.due || do != stepWait && do != stepRest
 	},
 	"a confirmation is asked for once": func(s state, do step) bool { return do != stepConfirm || !s.confirmed },
@@ -486,10 +490,10 @@ func anyState(r *rand.Rand) state {
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), contested: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		heldByOthers: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		muted: r.IntN(4) == 0, unknownFields: one("", "", "spec.extra"), misnamed: one("", "", "", "", "", "", "", "no name"),
-		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first"), r.IntN(4) == 0, r.IntN(4) == 0},
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first"), r.IntN(4) == 0, r.IntN(4) == 0, r.IntN(4) == 0},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
-			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
+			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a", postponed: r.IntN(4) == 0,
 		},
 	}
 	s.unsure = s.unknownFields != "" && flip()

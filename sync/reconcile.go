@@ -49,7 +49,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		result.Err, err = failed.err, failed.err
 	case failed.err != nil:
 		result.Err = failed.err
-		pause = c.paced(ctx, r, &result, failed)
+		pause = c.tell(ctx, r, &result, c.refuse(key, r, began, failed))
 	}
 	c.reports.hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
@@ -65,15 +65,14 @@ type failure struct {
 	err  error
 }
 
-// paced says when a pass that failed is made again: ever more rarely. What lasts is told by Status and
-// Hooks, since a source that may not be written cannot carry a message.
-func (c *reconciler) paced(ctx context.Context, r *record, result *Result, failed failure) time.Duration {
+// refuse remembers a failure, so that what failed is asked ever more rarely.
+func (c *reconciler) refuse(key cache.ObjectName, r *record, began time.Time, failed failure) *refusal.Refusal {
 	ask := failed.step.ask()
-	asked := refusal.Asked{Wish: c.wish(result.Source), Seen: versionFor(failed.pair, failed.step), Began: time.Now().Add(-result.Took)}
-	if before := c.refused.Of(result.Source, ask); before != nil && !before.Of(asked.Wish) {
+	asked := refusal.Asked{Wish: c.wish(key), Seen: versionFor(failed.pair, failed.step), Began: began}
+	if before := c.refused.Of(key, ask); before != nil && !before.Of(asked.Wish) {
 		r.wishes.Count(1, messagePause)
 	}
-	return c.tell(ctx, r, result, c.refused.Refused(result.Source, ask, asked, failed.err))
+	return c.refused.Refused(key, ask, asked, failed.err)
 }
 
 // ask is what an answer to a step counts as that says nothing of what was asked: that something is
@@ -98,25 +97,43 @@ func versionFor(p *pair, s step) string {
 	return string(p.target.GetUID()) + p.target.GetResourceVersion()
 }
 
-// postponed is the answer for which what p needs waits, and for how long; nil if it may be done. What
-// people write makes it due at once, and what a program writes all the time not each time.
-func (c *reconciler) postponed(p *pair, r *record) (*refusal.Refusal, time.Duration) {
-	want := decide(p.state)
+// next is the step of the plan. What API servers refused waits, and the other steps go on.
+func (c *reconciler) next(p *pair, r *record, failed []failure) step {
+	for range 2 { // the source's marks, and the target
+		want := decide(p.state)
+		f, pause := c.postponed(p, r, want, slices.ContainsFunc(failed, func(x failure) bool { return x.step.ask() == want.ask() }))
+		if f == nil {
+			break
+		}
+		p.delays = append(p.delays, delay{want.ask(), f, pause})
+		if want.writesTarget() {
+			p.state.target.postponed = true
+		} else {
+			p.state.source.postponed = true
+		}
+	}
+	return plan(p.state)
+}
+
+// postponed is the answer for which a step waits, and for how long; nil if it may be done. What people
+// write makes it due at once, and what a program writes all the time not each time. What has failed in this
+// pass waits for the next.
+func (c *reconciler) postponed(p *pair, r *record, want step, failed bool) (*refusal.Refusal, time.Duration) {
 	f := c.refused.Of(p.key, want.ask())
 	if f == nil || want.ask() == refusal.Access {
 		return nil, 0
 	}
-	wish, wait := c.wish(p.key), f.Wait()
+	wish, pause := c.wish(p.key), f.Wait()
 	switch {
 	case !f.Of(wish):
-		wait = r.wishes.Wait(pace.Burst, messagePause)
-	case f.Due(wish, versionFor(p, want)):
+		pause = r.wishes.Wait(pace.Burst, messagePause)
+	case f.Due(wish, versionFor(p, want)) && !failed:
 		return nil, 0
 	}
-	if wait <= 0 {
+	if pause <= 0 && !failed {
 		return nil, 0
 	}
-	return f, wait
+	return f, max(pause, time.Millisecond)
 }
 
 // sightless is the answer for which a look waits; nil if it may be done.
@@ -132,20 +149,24 @@ func (c *reconciler) sightless(p *pair, s step) *refusal.Refusal {
 	}
 }
 
-// unread has an object that is left as it is be looked at again when a read that was refused is due.
-// What stands in its way is told rather than that.
-func (c *reconciler) unread(ctx context.Context, p *pair, r *record, result *Result, pause time.Duration) time.Duration {
-	f := p.unread
-	switch {
-	case f == nil:
-		return pause
-	case obstacle(p.state) != "":
+// leave says when to look again at an object that stays as it is: after a pause, 0 for none, or once what
+// was refused is due. What stands in the object's way is told rather than that.
+func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Result, pause time.Duration) time.Duration {
+	told := obstacle(p.state) != ""
+	if told && len(p.delays) > 0 {
 		r.status.denied = ""
-	default:
-		c.tell(ctx, r, result, f)
 	}
-	if wait := max(f.Wait(), time.Millisecond); pause == 0 || wait < pause {
-		return wait
+	for _, d := range p.delays {
+		next := d.pause
+		if passes := d.refusal.Passes(); passes > 0 {
+			next = min(next, passes)
+		} else if !told { // of several one is
+			c.tell(ctx, r, result, d.refusal)
+			told = true
+		}
+		if next = max(next, time.Millisecond); pause == 0 || next < pause {
+			pause = next
+		}
 	}
 	return pause
 }
@@ -162,8 +183,8 @@ func asks(p *pair, ask refusal.Ask) bool {
 		return p.target != nil && (s.source.deleting || !s.source.exists)
 	case refusal.Status: // what a legacy konnector made seems foreign until it is read live
 		return s.status || s.statusDelayed || s.target.exists() && !s.target.ours() && s.target.freshness != live
-	case refusal.SourceRead, refusal.TargetRead:
-		return p.unread != nil
+	case refusal.SourceRead, refusal.TargetRead, refusal.SourceWrite, refusal.TargetWrite:
+		return slices.ContainsFunc(p.delays, func(d delay) bool { return d.ask == ask })
 	case refusal.Message:
 		return s.source.exists && (s.passes(why) || !told(s, why))
 	default:
@@ -245,6 +266,7 @@ const maxSteps = 8
 func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, failure) {
 	var err error
 	var missing failure // the step that an API server answered with an absence
+	var waits []failure // steps that failed in this pass
 	looksAgain := 1     // what was another state than it had seemed may be so for long
 	if c.refused.Of(key, refusal.TargetWrite) != nil {
 		looksAgain = 0 // and has been
@@ -252,10 +274,10 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
 		answered := c.await(ctx, r, result, "a read of this object, or of what stands for it")
-		p, failed := c.observer.observe(ctx, key, r)
+		p, unread := c.observer.observe(ctx, key, r)
 		answered()
-		if failed != nil {
-			return 0, failure{err: failed}
+		if unread != nil {
+			return 0, failure{err: unread}
 		}
 		p.held, p.word = c.askBreaker(p, r)
 		r.hush(p, c.refused.Of(key, refusal.Message))
@@ -269,45 +291,46 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if hook := c.reports.hooks.Unclaimed; hook != nil && c.observer.unclaimed(p) {
 			hook(ctx, p.key, p.name)
 		}
-		s := plan(p.state)
+		s := c.next(p, r, waits)
 		if s == stepRest || s == stepWait {
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
 				c.refused.Keep(key, func(ask refusal.Ask) bool { return asks(p, ask) })
 			}
-			if p.known() && p.unread == nil {
+			if p.known() && len(p.delays) == 0 {
 				c.reports.admitted(ctx, p, r)
 			}
 			c.forgetIfGone(p, r)
 			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
-			return c.unread(ctx, p, r, result, p.nextLook(s, r)), failure{}
+			return c.leave(ctx, p, r, result, p.nextLook(s, r)), failure{}
 		}
 		if f := c.sightless(p, s); f != nil {
 			return max(c.tell(ctx, r, result, f), time.Millisecond), failure{}
 		}
-		if f, wait := c.postponed(p, r); f != nil {
-			if told := c.tell(ctx, r, result, f); told > 0 { // else it was for an earlier wish, and its pause is over
-				wait = min(wait, told)
-			}
-			return wait, failure{}
-		}
+		began := time.Now()
 		if s == missing.step {
-			return 0, missing // what it is about was read since, and is there
+			err = missing.err // what it is about was read since, and is there
+		} else {
+			result.Steps = append(result.Steps, string(s))
+			answered = c.await(ctx, r, result, "a write to this object, or to what stands for it")
+			err = c.actor.do(ctx, p, s, r)
+			answered()
 		}
-		result.Steps = append(result.Steps, string(s))
-		answered = c.await(ctx, r, result, "a write to this object, or to what stands for it")
-		err = c.actor.do(ctx, p, s, r)
-		answered()
-		if err != nil && !errors.Is(err, errNoted) {
-			if looksAgain == 0 || !errors.Is(err, errAgain) {
-				return 0, failure{p, s, err}
-			}
+		failed := failure{p, s, err}
+		switch {
+		case err == nil, errors.Is(err, errNoted):
+		case s != missing.step && looksAgain > 0 && errors.Is(err, errAgain):
 			looksAgain--
-		}
-		if absent(err) {
-			missing = failure{p, s, err}
+			if absent(err) {
+				missing = failed
+			}
+		case s.ask() == refusal.Access || passed(err):
+			return 0, failed
+		default: // it waits, and the rest goes on
+			c.refuse(key, r, began, failed)
+			waits, result.Err = append(waits, failed), err
 		}
 	}
 	if err == nil {
