@@ -49,6 +49,7 @@ import (
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -364,7 +365,7 @@ func logger(t *testing.T) logr.Logger {
 		mu.Lock()
 		defer mu.Unlock()
 		if !ended {
-			t.Log(time.Now().Format("05.000"), prefix, args)
+			t.Log(time.Now().Format("05.000"), prefix, text.Clip(args, 300)) // or what failed is hard to find
 		}
 	}, funcr.Options{})
 }

@@ -24,7 +24,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/export"
 	"github.com/klutch-go/sdk/internal/test/cluster"
@@ -103,6 +105,30 @@ func (w *world) absent(t *testing.T, gvr schema.GroupVersionResource, namespace,
 			return nil
 		}
 		return fmt.Errorf("%s is there still: %w", name, err)
+	})
+}
+
+// tokenIsOver waits until the control plane does not take the konnector's token any more: an API server keeps for
+// ten seconds that it did.
+func (w *world) tokenIsOver(t *testing.T) {
+	t.Helper()
+	held, err := w.app.kube.CoreV1().Secrets(v1alpha1.Namespace).Get(t.Context(), w.secret, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(held.Data[v1alpha1.KubeconfigKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	konnector, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if _, err := konnector.Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the token is taken still: %w", err)
+		}
+		return nil
 	})
 }
 
@@ -274,6 +300,7 @@ func plantedFaults() []plantedFault {
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.delete(t, accountsGVR, tenant, v1alpha1.TenantServiceAccount)
+				w.tokenIsOver(t)
 			},
 			heal: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
@@ -360,6 +387,7 @@ func plantedFaults() []plantedFault {
 					return w.doctorSays(t, plantedFault{check: "control-plane", says: "removes this cluster's tenant", next: "to become a tenant anew"})
 				})
 				w.controlPlane.delete(t, accountsGVR, tenant, v1alpha1.TenantServiceAccount)
+				w.tokenIsOver(t)
 			},
 			heal: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
@@ -561,16 +589,19 @@ func templateWithoutKind(t *testing.T, plugin plugin) {
 	platform.apply(t, object("klutch.anynines.com/v1alpha1", "APIServiceExportTemplate", "default", "widgets", map[string]any{
 		"spec": map[string]any{"apiServiceSelector": map[string]any{"group": "example.org", "resource": "widgets"}},
 	}))
+	eventually(t, func() error { // the backend has begun, and found it
+		template := get[v1alpha1.APIServiceExportTemplate](t, platform, v1alpha1.Resource("apiserviceexporttemplates"), "default", "widgets")
+		if c := v1alpha1.FindCondition(template.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Reason != v1alpha1.ReasonSchemaMissing || !strings.Contains(c.Message, widgets) {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 	began := time.Now()
 	eventually(t, func() error {
 		return doctor(3, "SchemaMissing: there is no CustomResourceDefinition "+widgets, "template default/widgets: Look for its CRD: kubectl get crd "+widgets)
 	})
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("doctor finds it after %s", took)
-	}
-	template := get[v1alpha1.APIServiceExportTemplate](t, platform, v1alpha1.Resource("apiserviceexporttemplates"), "default", "widgets")
-	if c := v1alpha1.FindCondition(template.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Reason != v1alpha1.ReasonSchemaMissing || !strings.Contains(c.Message, widgets) {
-		t.Errorf("%+v", c)
 	}
 	platform.serve(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
 	eventually(t, func() error { // the next fault of this platform
