@@ -64,6 +64,21 @@ type delay struct {
 	pause   time.Duration
 }
 
+// soonest is when to look again at an object that would be looked at after a pause, 0 for never, and of which
+// some requests wait: when the first of them is due, or should be told.
+func soonest(pause time.Duration, delays []delay) time.Duration {
+	for _, d := range delays {
+		next := d.pause
+		if passes := d.refusal.Passes(); passes > 0 {
+			next = min(next, passes)
+		}
+		if next = max(next, time.Millisecond); pause == 0 || next < pause {
+			pause = next
+		}
+	}
+	return pause
+}
+
 // An observer reads both sides of an object, and says in which state they are.
 type observer struct {
 	opts         Options

@@ -392,29 +392,43 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		source, target func(fakecluster.Request) error
+		plain          bool // each status counts as a generation, too
 	}{
 		"record":            {source: forbidden},
 		"target":            {target: conflict},
 		"record and target": {source: forbidden, target: conflict},
+		"record, plain":     {source: forbidden, plain: true},
+		"target, plain":     {target: conflict, plain: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)
-				var refuses, outdated atomic.Bool
-				var asked atomic.Int32
-				refuse := func(answer func(fakecluster.Request) error) interceptor {
-					return func(_ context.Context, r fakecluster.Request, do func() error) error {
-						switch {
-						case r.Subresource == "status" && outdated.Swap(false):
-							return conflict(r)
-						case answer != nil && refuses.Load() && isWrite(r) && r.Resource == widgets && r.Subresource == "":
-							asked.Add(1)
-							return answer(r)
-						}
-						return do()
+				sub := []string{"status"}
+				if test.plain {
+					sub = nil
+					for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
+						c.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
 					}
 				}
-				w.from, w.to = w.faulty(w.fakeSource, refuse(test.source)), w.faulty(w.fakeTarget, refuse(test.target))
+				var refuses, outdated atomic.Bool
+				var asked atomic.Int32
+				w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+					switch isStatus := r.Verb == "apply"; { // marks are patched
+					case isStatus && outdated.Swap(false):
+						return conflict(r)
+					case !isStatus && isWrite(r) && test.source != nil && refuses.Load() && r.Resource == widgets:
+						asked.Add(1)
+						return test.source(r)
+					}
+					return do()
+				})
+				w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if isWrite(r) && test.target != nil && refuses.Load() && r.Resource == widgets {
+						asked.Add(1)
+						return test.target(r)
+					}
+					return do()
+				})
 				defer w.run(Options{Lost: LostReport})()
 				w.createMany(1)
 				w.settle()
@@ -425,7 +439,7 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 				time.Sleep(time.Hour)
 				refuses.Store(true)
 				outdated.Store(true)
-				w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
+				w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, sub...)
 				w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"red"}}`)
 				time.Sleep(time.Second)
 				if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "Ready" || test.target == nil && field(w.targetOf("w0"), "spec", "color") != "red" {
@@ -433,7 +447,7 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 				}
 				asked.Store(0)
 				for i := range 60 {
-					w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"Ready %d"}}`, i), "status")
+					w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"Ready %d"}}`, i), sub...)
 					time.Sleep(time.Minute)
 					if want, got := fmt.Sprint("Ready ", i), field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != want {
 						t.Fatalf("a minute later the status is %v, want %v", got, want)
@@ -450,6 +464,71 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// I18: writes to a target that fail for long are told beside fields that stay behind, which do not explain that an
+// edit does, and taken back when they end.
+func TestRefusedWritesAreToldBesideFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		known := fakecluster.Schema{"spec": {"size"}, "status": {"phase"}}
+		w.to.ReadSchemas(w.fakeTarget.View(nil).Schemas())
+		w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: known})
+		var refuses atomic.Bool
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if isWrite(r) && r.Resource == widgets && refuses.Load() {
+				return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+			}
+			return do()
+		})
+		var mu gosync.Mutex
+		var told []Reason
+		defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, r.Reason)
+		}}})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","extra":"x"}`, ``))
+		time.Sleep(time.Hour)
+		refuses.Store(true)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Hour)
+		refuses.Store(false)
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []Reason{ReasonFields, ReasonUnavailable, ReasonFields}; !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	})
+}
+
+// An orphan that makes room for a new claim, and whose deletion meets another state of it twice, is
+// nothing that the user hears of.
+func TestMovingOrphanOfANewClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var conflicts atomic.Int32
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "delete" && r.Resource == widgets && conflicts.Add(1) <= 2 {
+				return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+			}
+			return do()
+		})
+		defer w.run(Options{Orphans: OrphanDelete})()
+		w.createMany(1)
+		w.settle()
+		before, writes := w.targetOf("w0").GetUID(), len(w.fakeSource.Writes())
+		w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+		w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+		time.Sleep(time.Minute)
+		if u := w.targetOf("w0"); u == nil || u.GetUID() == before || conflicts.Load() < 3 {
+			t.Errorf("%d deletions, the target is %v", conflicts.Load(), u)
+		}
+		if n := len(w.fakeSource.Writes()) - writes; n != 2 { // itself, and the finalizer
+			t.Errorf("%d writes: %v", n, w.fakeSource.Writes()[writes:])
+		}
+	})
 }
 
 // I20: what was left while no Sync ran, in a namespace without any source, is found where the namespace is

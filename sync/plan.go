@@ -84,6 +84,8 @@ func decide(s state) step {
 	// The target of a source that was deleted makes room for the next one of the name.
 	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "" && !barred(s):
 		return decideOrphan(s)
+	case dst.relation == relationOrphan && dst.grace == graceWaived && dst.postponed:
+		return stepWait
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):
 		return stepSetMessage

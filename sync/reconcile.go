@@ -50,6 +50,9 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	case failed.err != nil:
 		result.Err = failed.err
 		pause = c.tell(ctx, r, &result, c.refuse(key, r, began, failed))
+		if failed.pair != nil {
+			pause = soonest(pause, failed.pair.delays)
+		}
 	}
 	c.reports.hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
@@ -58,7 +61,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return pause, err
 }
 
-// A failure ended a pass: of a step, or of the looks before it.
+// A failure is that of a step, or of the looks before it.
 type failure struct {
 	pair *pair
 	step step
@@ -136,39 +139,42 @@ func (c *reconciler) postponed(p *pair, r *record, want step, failed bool) (*ref
 	return f, max(pause, time.Millisecond)
 }
 
-// sightless is the answer for which a look waits; nil if it may be done.
-func (c *reconciler) sightless(p *pair, s step) *refusal.Refusal {
+// sightless reports whether a look waits, which is then among what does.
+func (c *reconciler) sightless(p *pair, s step) bool {
 	source, target := c.refused.Of(p.key, refusal.SourceRead), c.refused.Of(p.key, refusal.TargetRead)
 	switch {
 	case (s == stepLookSource || s == stepProve) && source.Waits(p.key.String()):
-		return source
+		p.delays = append(p.delays, delay{refusal.SourceRead, source, source.Wait()})
 	case (s == stepLookTarget || s == stepProve) && target.Waits(p.name.String()):
-		return target
+		p.delays = append(p.delays, delay{refusal.TargetRead, target, target.Wait()})
 	default:
-		return nil
+		return false
+	}
+	return true
+}
+
+// leave says why an object stays as it is, of which some steps have failed in this pass. A request that has
+// waited for long is told, unless what stands in the object's way was, and explains that.
+func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Result, failed []failure) {
+	result.Err = nil
+	for _, f := range failed { // unless a look has shown that it was done
+		if delayed(p, f.step.ask()) {
+			result.Err = f.err
+		}
+	}
+	why := obstacle(p.state)
+	if why != "" && (!blind(p.state) || !p.passing) {
+		result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
+	}
+	lasts := slices.IndexFunc(p.delays, func(d delay) bool { return d.refusal.Lasts() })
+	if lasts >= 0 && (harmless(why) || !r.status.told(why, p.from.uid)) {
+		c.tell(ctx, r, result, p.delays[lasts].refusal)
 	}
 }
 
-// leave says when to look again at an object that stays as it is: after a pause, 0 for none, or once what
-// was refused is due. What stands in the object's way is told rather than that.
-func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Result, pause time.Duration) time.Duration {
-	told := obstacle(p.state) != ""
-	if told && len(p.delays) > 0 {
-		r.status.denied = ""
-	}
-	for _, d := range p.delays {
-		next := d.pause
-		if passes := d.refusal.Passes(); passes > 0 {
-			next = min(next, passes)
-		} else if !told { // of several one is
-			c.tell(ctx, r, result, d.refusal)
-			told = true
-		}
-		if next = max(next, time.Millisecond); pause == 0 || next < pause {
-			pause = next
-		}
-	}
-	return pause
+// delayed reports whether a request waits.
+func delayed(p *pair, ask refusal.Ask) bool {
+	return slices.ContainsFunc(p.delays, func(d delay) bool { return d.ask == ask })
 }
 
 // asks reports whether something may be asked again of an object that was left as it is: the rest is
@@ -184,7 +190,7 @@ func asks(p *pair, ask refusal.Ask) bool {
 	case refusal.Status: // what a legacy konnector made seems foreign until it is read live
 		return s.status || s.statusDelayed || s.target.exists() && !s.target.ours() && s.target.freshness != live
 	case refusal.SourceRead, refusal.TargetRead, refusal.SourceWrite, refusal.TargetWrite:
-		return slices.ContainsFunc(p.delays, func(d delay) bool { return d.ask == ask })
+		return delayed(p, ask)
 	case refusal.Message:
 		return s.source.exists && (s.passes(why) || !told(s, why))
 	default:
@@ -237,7 +243,11 @@ func (c *reconciler) wish(key cache.ObjectName) string {
 	theirs := map[string]string{}
 	maps.Copy(theirs, obj.GetAnnotations())
 	maps.DeleteFunc(theirs, func(key, _ string) bool { return strings.HasPrefix(key, c.observer.names.Domain) })
-	return travel.Hash([]any{obj.GetUID(), obj.GetGeneration(), obj.GetLabels(), theirs, obj.GetDeletionTimestamp() != nil})
+	asked := any(obj.GetGeneration())
+	if source, ok := obj.(*unstructured.Unstructured); ok && c.observer.plainStatus() { // which counts each status, too
+		asked = travel.Body(source.Object, c.observer.composed)
+	}
+	return travel.Hash([]any{obj.GetUID(), asked, obj.GetLabels(), theirs, obj.GetDeletionTimestamp() != nil})
 }
 
 // uid is that of a source, if it is known.
@@ -301,13 +311,12 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 				c.reports.admitted(ctx, p, r)
 			}
 			c.forgetIfGone(p, r)
-			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
-				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
-			}
-			return c.leave(ctx, p, r, result, p.nextLook(s, r)), failure{}
+			c.leave(ctx, p, r, result, waits)
+			return soonest(p.nextLook(s, r), p.delays), failure{}
 		}
-		if f := c.sightless(p, s); f != nil {
-			return max(c.tell(ctx, r, result, f), time.Millisecond), failure{}
+		if c.sightless(p, s) {
+			c.leave(ctx, p, r, result, waits)
+			return soonest(0, p.delays), failure{}
 		}
 		began := time.Now()
 		if s == missing.step {
@@ -330,7 +339,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return 0, failed
 		default: // it waits, and the rest goes on
 			c.refuse(key, r, began, failed)
-			waits, result.Err = append(waits, failed), err
+			waits, result.Err, err = append(waits, failed), err, nil
 		}
 	}
 	if err == nil {

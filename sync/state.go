@@ -85,7 +85,7 @@ type sourceState struct {
 	shared       string // the finalizer of another Sync that came first: it writes the status and the messages
 	paused       bool   // our finalizer and its record were put on it so often, and taken off by others, that they wait
 	contested    bool   // for so long already that users should know
-	postponed    bool   // they wait for another reason: an API server refused them just now
+	postponed    bool   // they wait for another reason: a write of them failed, and is made ever more rarely
 }
 
 type targetState struct {
@@ -98,7 +98,7 @@ type targetState struct {
 	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string
-	postponed   bool // writes to it wait: they met another state than was seen, again and again
+	postponed   bool // writes to it wait: one failed, as since it met another state than was seen, and is made ever more rarely
 }
 
 // Freshness says how an object has been read.

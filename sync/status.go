@@ -78,7 +78,7 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
 	told, text := r.status.told(why, p.from.uid), explain(p.state, why)
 	rewords := told && text != r.status.words && r.status.reports.Wait(pace.Burst, messagePause) <= 0
-	if told && !rewords || !certain(p.state, why) || why == "" && r.status.denied != "" {
+	if told && !rewords || !certain(p.state, why) || harmless(why) && r.status.denied != "" {
 		return
 	}
 	r.status.words = text
@@ -155,9 +155,8 @@ func (t *reports) hourly(ctx context.Context, related []*relatedResource) {
 // changes; other words for it are paced like messages, and not logged.
 func (t *reports) denied(ctx context.Context, r *record, result *Result, uid types.UID, f *refusal.Refusal) {
 	reason := reasonOfAccess(f.Kind)
-	same := r.status.denied != "" && r.status.speaksOf(uid)
-	rewords := same && reason == r.status.reported
-	if same && r.status.denied == f.Detail || rewords && r.status.reports.Wait(pace.Burst, messagePause) > 0 {
+	rewords := r.status.denied != "" && r.status.speaksOf(uid) && reason == r.status.reported
+	if rewords && (r.status.denied == f.Detail || r.status.reports.Wait(pace.Burst, messagePause) > 0) {
 		return
 	}
 	r.status.denied = f.Detail
