@@ -160,7 +160,9 @@ func TestP36Adoption(t *testing.T) {
 	w.provide(t, marked)
 	w.agree(t, 30)
 	w.condition(t, widgets, v1alpha1.ConditionObjectsAdopted, v1alpha1.ReasonAdoptionRefused, "team/huge", "is the most")
-	w.adopted(t, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "many-11"))
+	for _, name := range []string{"many-11", "many-3", "many-4"} { // of which the rest of this test is
+		w.adopted(t, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name))
+	}
 	w.noClaim(t, "huge", "marked")
 	w.ready(t, widgets)
 
