@@ -153,6 +153,10 @@ func (c *reconciler) sightless(p *pair, s step) bool {
 	return true
 }
 
+// explains reports whether an obstacle is told rather than a request that waits: it keeps the spec here, or is a
+// refusal itself.
+func explains(why Reason) bool { return !harmless(why) || why == ReasonStatus }
+
 // leave says why an object stays as it is, of which some steps have failed in this pass. A request that has
 // waited for long is told, unless what stands in the object's way was, and explains that.
 func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Result, failed []failure) {
@@ -167,7 +171,7 @@ func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Resu
 		result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 	}
 	lasts := slices.IndexFunc(p.delays, func(d delay) bool { return d.refusal.Lasts() })
-	if lasts >= 0 && (harmless(why) || !r.status.told(why, p.from.uid)) {
+	if lasts >= 0 && (!explains(why) || !r.status.told(why, p.from.uid)) {
 		c.tell(ctx, r, result, p.delays[lasts].refusal)
 	}
 }

@@ -78,7 +78,7 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
 	told, text := r.status.told(why, p.from.uid), explain(p.state, why)
 	rewords := told && text != r.status.words && r.status.reports.Wait(pace.Burst, messagePause) <= 0
-	if told && !rewords || !certain(p.state, why) || harmless(why) && r.status.denied != "" {
+	if told && !rewords || !certain(p.state, why) || !explains(why) && r.status.denied != "" {
 		return
 	}
 	r.status.words = text
