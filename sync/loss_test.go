@@ -779,13 +779,7 @@ func TestLossOverARestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)
-				sub := []string{"status"}
-				if test.plain {
-					sub = nil
-					for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
-						c.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
-					}
-				}
+				sub := w.statusAt(test.plain)
 				stop := w.run(Options{})
 				if test.ahead {
 					w.fakeSource.Skew(time.Hour)

@@ -403,13 +403,7 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)
-				sub := []string{"status"}
-				if test.plain {
-					sub = nil
-					for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
-						c.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
-					}
-				}
+				sub := w.statusAt(test.plain)
 				var refuses, outdated atomic.Bool
 				var asked atomic.Int32
 				w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {

@@ -159,6 +159,17 @@ func (w *world) get(d dynamic.Interface, ns, name string) *unstructured.Unstruct
 	return u
 }
 
+// statusAt is the subresource at which the status of widgets is, in both clusters: none of a plain kind.
+func (w *world) statusAt(plain bool) []string {
+	if !plain {
+		return []string{"status"}
+	}
+	for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
+		c.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
+	}
+	return nil
+}
+
 func (w *world) merge(d dynamic.Interface, ns, name, patch string, sub ...string) {
 	w.Helper()
 	_, err := d.Resource(widgets).Namespace(ns).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "someone"}, sub...)
