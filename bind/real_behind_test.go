@@ -125,6 +125,7 @@ func TestBehindQuota(t *testing.T) {
 	w.controlPlane.apply(t, object("v1", "ResourceQuota", service, "few", map[string]any{"spec": map[string]any{"hard": map[string]any{"count/" + widgets: "1"}}}))
 	counts := func(n string) map[string]any { return map[string]any{"count/" + widgets: n} }
 	w.controlPlane.patchStatus(t, quotasGVR, service, "few", map[string]any{"hard": counts("1"), "used": counts("1")})
+	w.refuses(t, service, "two")
 	began := time.Now()
 	w.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}), widget("team", "three", map[string]any{"size": int64(1)}))
 	w.hears(t, "two", "Warning TargetForbidden")

@@ -119,7 +119,7 @@ func TestP20HostileClaims(t *testing.T) {
 // Cluster: its objects are in one service namespace of the tenant, whose rights are on service
 // namespaces alone. An object of that name elsewhere is none of them.
 func TestP12ClusterScopedForNamespaced(t *testing.T) {
-	w := newWorld(t)
+	w := newWideWorld(t)
 	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
 	w.offer(t, export) // the Control Plane Cluster's API is namespaced
 	spec := export.Object["spec"].(map[string]any)

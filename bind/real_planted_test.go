@@ -164,19 +164,26 @@ func webhookFault(name, says, url string, seconds int64) plantedFault {
 			"name": "down.example.org", "clientConfig": client, "rules": []any{creations()},
 			"sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "timeoutSeconds": seconds,
 		}}}))
-		eventually(t, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(ctx, widget(service, x, map[string]any{"size": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err == nil {
-				return errors.New("the webhook is not in force")
-			}
-			return nil
-		})
+		w.refuses(t, service, x)
 		create(t, w, x)
 	}, func(t *testing.T, w *world, _, _ string) {
 		t.Helper()
 		w.controlPlane.delete(t, webhooksGVR, "", "down")
+	})
+}
+
+// refuses waits until the API server of the platform takes no widget of that name: it learns of quotas, policies and
+// webhooks a while after they are there.
+func (w *world) refuses(t *testing.T, service, name string) {
+	t.Helper()
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(ctx, widget(service, name, map[string]any{"size": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return fmt.Errorf("widget %s would be created", name)
+		}
+		return nil
 	})
 }
 
@@ -193,6 +200,7 @@ func plantedFaults() []plantedFault {
 			t.Helper()
 			w.controlPlane.apply(t, object("v1", "ResourceQuota", service, "few", map[string]any{"spec": map[string]any{"hard": quota}}))
 			w.controlPlane.patchStatus(t, quotasGVR, service, "few", map[string]any{"hard": quota, "used": quota})
+			w.refuses(t, service, x)
 			create(t, w, x)
 		}, func(t *testing.T, w *world, service, _ string) {
 			t.Helper()
@@ -205,13 +213,7 @@ func plantedFaults() []plantedFault {
 					"matchConstraints": map[string]any{"resourceRules": []any{creations()}}, "validations": []any{noWidget},
 				}}),
 				object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "", "no-x", map[string]any{"spec": map[string]any{"policyName": "no-x", "validationActions": []any{"Deny"}}}))
-			eventually(t, func() error {
-				_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(t.Context(), widget(service, x, map[string]any{"size": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				if err == nil {
-					return errors.New("the policy is not in force")
-				}
-				return nil
-			})
+			w.refuses(t, service, x)
 			create(t, w, x)
 		}, func(t *testing.T, w *world, _, _ string) {
 			t.Helper()

@@ -150,6 +150,7 @@ func (v *evolution) statusOver(phase string, s shape) {
 	v.merge(v.target, v.targetNS, "plain", fmt.Sprintf(`{"status":{"phase":%q,"node":null}}`, phase), "status")
 	v.both("plain", phase, phase, "status", "phase")
 	v.both("plain", nil, nil, "status", "node")
+	v.until("nothing waits", func() bool { return v.set.member("s").sync.engine.refused.Len() == 0 }) // as what a changed CRD broke off
 	v.quiet()
 	v.restart()
 }

@@ -151,12 +151,12 @@ func (v *evolution) quiet() {
 // restart has another Sync take over, which finds nothing to write.
 func (v *evolution) restart() {
 	v.Helper()
-	before := len(v.up.written()) + len(v.down.written())
+	up, down := len(v.up.written()), len(v.down.written())
 	v.set.Put("s", v.build("widgets"))
 	v.until("all is read again", func() bool { st, _ := v.set.State("s"); return st.Synced })
 	v.quiet()
-	if n := len(v.up.written()) + len(v.down.written()); n > before {
-		v.Errorf("%d writes after a restart: %v", n-before, v.tail(n-before))
+	if up, down := v.up.written()[up:], v.down.written()[down:]; len(up)+len(down) > 0 {
+		v.Errorf("writes after a restart: %q to the target, %q to the source", up, down)
 	}
 }
 

@@ -68,8 +68,13 @@ func (e *etcd) put(ctx context.Context, what entry) (revision int64, err error) 
 	return answer.Header.Revision, err
 }
 
-func (e *etcd) remove(ctx context.Context, key string) error {
-	return e.post(ctx, "deleterange", map[string]any{"key": []byte(key)}, &struct{}{})
+func (e *etcd) remove(ctx context.Context, keys ...string) error {
+	for _, key := range keys {
+		if err := e.post(ctx, "deleterange", map[string]any{"key": []byte(key)}, &struct{}{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *etcd) post(ctx context.Context, method string, request, answer any) error {

@@ -10,16 +10,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 )
 
 const (
-	keptIdle     = 4 // clusters of a process, of half a gigabyte each
+	keptIdle     = 8 // clusters of a process, of half a gigabyte each
 	resetTimeout = 30 * time.Second
 	policyPeriod = time.Second // in which an API server looks at its admission policies
 )
@@ -95,18 +98,18 @@ func (c *Cluster) reset(ctx context.Context, name string) (err error) {
 	defer cancel()
 	store := newEtcd(c.servers.dir)
 	defer store.close()
-	policies, err := c.began.revert(ctx, store)
+	removed, err := c.began.revert(ctx, store)
 	if err != nil {
 		return err
 	}
-	if policies { // which no request shows to be out of force
+	if slices.ContainsFunc(removed, isPolicy) { // which no request shows to be out of force
 		select {
 		case <-time.After(2 * policyPeriod):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	if err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) { return c.clean(ctx, store) }); err != nil {
+	if err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) { return c.clean(ctx, store, &removed) }); err != nil {
 		return fmt.Errorf("reset cluster %q: %w", c.name, err)
 	}
 	c.name = name
@@ -114,45 +117,62 @@ func (c *Cluster) reset(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// revert puts back what has been changed or removed, and removes what has been added. It tells whether there were
-// admission policies.
-func (m *memory) revert(ctx context.Context, store *etcd) (policies bool, err error) {
+// revert puts back what has been changed or removed, and removes what has been added. It returns the keys of the latter.
+func (m *memory) revert(ctx context.Context, store *etcd) (removed []string, err error) {
 	now, err := store.list(ctx, true)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	for key, was := range m.entries {
 		if now[key].Revision == was.Revision || restless(key) {
 			continue
 		}
 		if was.Revision, err = store.put(ctx, was); err != nil {
-			return false, err
+			return nil, err
 		}
 		m.entries[key] = was
 	}
-	for _, key := range m.added(now) {
-		policies = policies || strings.Contains(key, "admissionpolicies/")
-		if err := store.remove(ctx, key); err != nil {
-			return false, err
-		}
-	}
-	return policies, nil
+	removed = m.added(now)
+	return removed, store.remove(ctx, removed...)
 }
 
-// clean removes the keys that a test, or a controller that was late, has added, and reports whether there were none.
-func (c *Cluster) clean(ctx context.Context, store *etcd) (bool, error) {
+// clean removes the keys that a test, or a controller that was late, has added, and reports whether there were none, and
+// the API server serves no kind whose CRD was removed.
+func (c *Cluster) clean(ctx context.Context, store *etcd, removed *[]string) (bool, error) {
 	now, err := store.list(ctx, true)
 	if err != nil {
 		return false, err
 	}
 	added := c.began.added(now)
-	for _, key := range added {
-		if err := store.remove(ctx, key); err != nil {
+	if *removed = append(*removed, added...); len(added) > 0 {
+		return false, store.remove(ctx, added...)
+	}
+	groups, err := c.groups(ctx)
+	if err != nil || !bytes.Equal(groups, c.began.groups) {
+		return false, err
+	}
+	client, err := c.client()
+	if err != nil {
+		return false, err
+	}
+	return unserved(ctx, client.Discovery().RESTClient(), *removed)
+}
+
+// unserved reports whether the API server has no kind of the CRDs among the keys. It learns of CRDs apart from the
+// groups that it lists, and serves them until then.
+func unserved(ctx context.Context, server rest.Interface, keys []string) (bool, error) {
+	groups := map[string]bool{}
+	for _, key := range keys {
+		if _, group, _ := strings.Cut(path.Base(key), "."); isCRD(key) {
+			groups[group] = true
+		}
+	}
+	for group := range groups {
+		if err := server.Get().AbsPath("/apis", group).Do(ctx).Error(); !apierrors.IsNotFound(err) {
 			return false, err
 		}
 	}
-	groups, err := c.groups(ctx)
-	return len(added) == 0 && bytes.Equal(groups, c.began.groups), err
+	return true, nil
 }
 
 // added returns the keys that were not there in the beginning: those of CRDs last, after their objects'.
@@ -162,16 +182,21 @@ func (m *memory) added(now map[string]entry) (keys []string) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortStableFunc(keys, func(a, b string) int { return isCRD(a) - isCRD(b) })
+	slices.SortStableFunc(keys, func(a, b string) int {
+		switch {
+		case isCRD(a) == isCRD(b):
+			return 0
+		case isCRD(a):
+			return 1
+		}
+		return -1
+	})
 	return keys
 }
 
-func isCRD(key string) int {
-	if strings.Contains(key, "/customresourcedefinitions/") {
-		return 1
-	}
-	return 0
-}
+func isCRD(key string) bool { return strings.Contains(key, "/customresourcedefinitions/") }
+
+func isPolicy(key string) bool { return strings.Contains(key, "admissionpolicies/") }
 
 // restless are objects that the servers themselves make and change all the time.
 func restless(key string) bool {
