@@ -8,6 +8,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -31,9 +32,10 @@ var ErrBusy = queue.ErrBusy
 
 // Options tune a Controller. The zero value is ready to use.
 type Options struct {
-	Workers   int           // concurrent calls of the Func; 0 means 1
-	Patience  time.Duration // see queue.Options
-	Meanwhile Func          // see queue.Options
+	Workers      int           // concurrent calls of the Func; 0 means 1
+	PerNamespace int           // of these with keys of one namespace; 0 means all
+	Patience     time.Duration // see queue.Options
+	Meanwhile    Func          // see queue.Options
 }
 
 // A Controller calls a Func for every key added to it.
@@ -49,7 +51,9 @@ type Controller struct {
 // New returns a Controller that must be started with Run.
 func New(name string, fn Func, opts Options) *Controller {
 	workers := max(opts.Workers, 1)
-	return &Controller{name: name, queue: queue.NewPool(workers, spread).Queue(fn, queue.Options{Name: name, PerNamespace: workers, Patience: opts.Patience, Meanwhile: opts.Meanwhile})}
+	return &Controller{name: name, queue: queue.NewPool(workers, spread).Queue(fn, queue.Options{
+		Name: name, PerNamespace: cmp.Or(opts.PerNamespace, workers), Patience: opts.Patience, Meanwhile: opts.Meanwhile,
+	})}
 }
 
 // spread has what failed at once not be tried again at once.
@@ -72,6 +76,17 @@ func (c *Controller) Look(key cache.ObjectName) { c.queue.Look(key, queue.User) 
 // also be called while it runs. The returned function detaches the handler and
 // waits until it has ended.
 func (c *Controller) Watch(inf cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) (stop func(), err error) {
+	return c.watch(inf, keys, c.queue.Add)
+}
+
+// WatchSpecs is Watch where statuses do not matter: a change of one ends no pause after a failure, however
+// often others write it.
+func (c *Controller) WatchSpecs(inf cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) (stop func(), err error) {
+	return c.watch(inf, keys, func(cache.ObjectName, queue.Priority) {})
+}
+
+// watch is Watch with what is done where only a status has changed.
+func (c *Controller) watch(inf cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName, ofStatus func(cache.ObjectName, queue.Priority)) (stop func(), err error) {
 	enqueue := func(obj any, add func(cache.ObjectName, queue.Priority)) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
@@ -85,7 +100,7 @@ func (c *Controller) Watch(inf cache.SharedIndexInformer, keys func(metav1.Objec
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { enqueue(obj, c.queue.Changed) },
 		UpdateFunc: func(before, after any) {
-			add := c.queue.Add
+			add := ofStatus
 			if altered(before, after) {
 				add = c.queue.Changed
 			}

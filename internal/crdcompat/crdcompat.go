@@ -28,6 +28,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -75,6 +76,7 @@ func Only(changes []Change, test func(Change) bool) []Change {
 const (
 	maxNamed = 5   // changes in a list
 	maxText  = 160 // of each: names and rules are as long as their author likes
+	maxPath  = 512 // of the place of each
 )
 
 // List names the first of some changes.
@@ -464,10 +466,10 @@ func (d *difference) properties(p place, before, after *apiextensionsv1.JSONSche
 }
 
 func join(path, name string) string {
-	if path == "" || strings.HasSuffix(path, " ") {
-		return path + name
+	if path != "" && !strings.HasSuffix(path, " ") {
+		path += "."
 	}
-	return path + "." + name
+	return text.Clip(path+name, maxPath)
 }
 
 // required compares which fields objects must have. One with a default is never missing, so that it

@@ -217,3 +217,24 @@ func readable(spec *v1alpha1.APIServiceExportCRDSpec) bool {
 	_, err := decodeSchema(spec.Versions[0].Schema)
 	return err == nil
 }
+
+// The place of a change is short, however long the names above it are: a schema of a megabyte can have a name of
+// half of that above thousands of fields that change.
+func TestLongPaths(t *testing.T) {
+	api := func(of string) *v1alpha1.APIServiceExportCRDSpec {
+		var all strings.Builder
+		for n := range 2000 {
+			fmt.Fprintf(&all, `"f%d":{"type":%q},`, n, of)
+		}
+		spec := apiOf("")
+		spec.Versions[0].Schema.OpenAPIV3Schema.Raw = []byte(`{"type":"object","properties":{"` + strings.Repeat("x", 10_000) + `":{"type":"object","properties":{` + strings.TrimSuffix(all.String(), ",") + `}}}}`)
+		return spec
+	}
+	changes, kept := Compare(api("string"), api("boolean")), 0
+	for _, c := range changes {
+		kept += len(c.Path)
+	}
+	if len(changes) != 2000 || kept > len(changes)*maxPath || !strings.HasSuffix(changes[0].Path, ".f0") {
+		t.Errorf("%d changes, with %d bytes of paths", len(changes), kept)
+	}
+}

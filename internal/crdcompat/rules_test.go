@@ -78,3 +78,40 @@ func TestKeptRules(t *testing.T) {
 		t.Errorf("left: %v", got)
 	}
 }
+
+// large answers with as many objects as there may be, each as large as an API server stores one. It notes how
+// large an answer was at most.
+type large struct {
+	count, most int
+	text        string
+}
+
+func (l *large) List(_ context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list, from := &unstructured.UnstructuredList{}, 0
+	_, _ = fmt.Sscan(opts.Continue, &from)
+	to := min(l.count, from+int(opts.Limit))
+	for range to - from {
+		list.Items = append(list.Items, unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "spec": map[string]any{"plan": "small", "text": l.text}}})
+	}
+	if to < l.count {
+		list.SetContinue(fmt.Sprint(to))
+	}
+	l.most = max(l.most, (to-from)*len(l.text))
+	return list, nil
+}
+
+// Who makes objects decides how large they are: an answer that has them does not take the memory of a program
+// that has 512 MB.
+func TestP8JudgedObjectsAreLarge(t *testing.T) {
+	api := func(rule string) string {
+		return "type: object, properties: {plan: {type: string, maxLength: 20}, text: {type: string}}, x-kubernetes-validations: [" + rule + "]"
+	}
+	before, after := apiOf(api("{rule: \"self.plan in ['small']\"}")), apiOf(api("{rule: \"self.plan in ['small', 'large']\"}"))
+	objects := &large{count: 1000, text: strings.Repeat("x", 3<<19)}
+	if held := DropKeptRules(t.Context(), Only(Compare(before, after), Change.Breaking), after, objects); len(held) > 0 {
+		t.Errorf("held: %s", List(held))
+	}
+	if objects.most > 16<<20 {
+		t.Errorf("an answer had %d MB", objects.most>>20)
+	}
+}

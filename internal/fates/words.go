@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strings"
 )
 
 // Explain words err so that the same trouble always gives the same message: without
@@ -47,9 +48,9 @@ func innermost(err error) error {
 	}
 }
 
-// Stable is all that err says, less what is another at each attempt: what people were told once
-// is not told again.
-func Stable(err error) string { return stable(err.Error()) }
+// Stable is all that err says, less what is another at each attempt, and less ErrAgain: what people were told
+// once is not told again.
+func Stable(err error) string { return stable(strings.TrimPrefix(err.Error(), ErrAgain.Error()+": ")) }
 
 // What differs from one attempt to the next, in the words of Go's network and of API servers that
 // repeat them of a webhook: addresses, of which a name may have several, and ports; the number of

@@ -23,7 +23,12 @@ const (
 	page = 100
 	// objectBytes is what an object takes besides its content.
 	objectBytes = 512
+	// longestName is that of an object, in bytes. Names end in logs, conditions and paths of requests.
+	longestName = 253
 )
+
+// LongestUID is how many bytes of a UID are let in, with room.
+const LongestUID = 63
 
 // A Budget is what may be cached of one API server of the other side. Nil is without
 // bounds.
@@ -115,6 +120,9 @@ func (s *Share) count(obj runtime.Object, size int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if max(len(o.GetName()), len(o.GetNamespace())) > longestName || len(o.GetUID()) > LongestUID {
+		return s.exceed("it has an object whose name, namespace or UID is longer than one can be")
+	}
 	h, name := s.now, cache.MetaObjectToName(o)
 	if s.next != nil {
 		h = s.next
@@ -124,7 +132,7 @@ func (s *Share) count(obj runtime.Object, size int) error {
 		return nil
 	}
 	h.set(name, before)
-	return s.exceed()
+	return s.exceed(tooMuch)
 }
 
 // Document has the share be what a JSON document takes that is kept decoded.
@@ -140,14 +148,16 @@ func (s *Share) Document(data []byte) error {
 		return nil
 	}
 	s.now = before
-	return s.exceed()
+	return s.exceed(tooMuch)
 }
 
+var tooMuch = fmt.Sprintf("it has more than the %d objects or the %d MB that are kept of it", mostObjects, mostBytes>>20)
+
 // exceed needs mu.
-func (s *Share) exceed() error {
+func (s *Share) exceed(what string) error {
 	s.next = nil
 	s.draw()
-	err := &ExcessError{fmt.Sprintf("it has more than the %d objects or the %d MB that are kept of it (found at %s)", mostObjects, mostBytes>>20, s.what)}
+	err := &ExcessError{what + " (found at " + s.what + ")"}
 	s.quarantine = newQuarantined(err)
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -145,4 +146,33 @@ func TestP8Pace(t *testing.T) {
 			t.Errorf("half of what is allowed took %.1f s", took)
 		}
 	})
+}
+
+// TestLongNames: an object whose name is longer than one can be is let into no store, in a list or a watch: names
+// end in logs, conditions and paths of requests.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("n", longestName+1)
+	for name, change := range map[string]func(*unstructured.Unstructured){
+		"name":      func(u *unstructured.Unstructured) { u.SetName(long) },
+		"namespace": func(u *unstructured.Unstructured) { u.SetNamespace(long) },
+		"UID":       func(u *unstructured.Unstructured) { u.SetUID(types.UID(long)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := named("thing", 1)
+			s := (&Budget{}).Share("things")
+			if e := s.Pass(watch.Event{Type: watch.Added, Object: u}); e.Type != watch.Added {
+				t.Errorf("an ordinary object is %v", e)
+			}
+			change(u)
+			if e := s.Pass(watch.Event{Type: watch.Added, Object: u}); e.Type != watch.Error {
+				t.Errorf("a watch lets it in")
+			}
+			_, err := (&Budget{}).Share("things").List(t.Context(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				return &unstructured.UnstructuredList{Object: map[string]any{}, Items: []unstructured.Unstructured{*u}}, nil
+			})
+			if _, is := errors.AsType[*ExcessError](err); !is || !strings.Contains(err.Error(), "longer than one can be (found at things)") {
+				t.Errorf("a list lets it in: %v", err)
+			}
+		})
+	}
 }

@@ -37,7 +37,7 @@ func (s *Share) pages(ctx context.Context, o metav1.ListOptions, list func(conte
 			if weight += decoded; weight > mostListed {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				return s.exceed()
+				return s.exceed(tooMuch)
 			}
 			return s.count(item, size)
 		})

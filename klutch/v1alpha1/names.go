@@ -256,4 +256,7 @@ const (
 	// BindingAnnotation stands on a CRD: "<namespace>/<name>/<uid>" of the binding that it
 	// was made for; the namespace of a cluster-scoped binding is empty.
 	BindingAnnotation = "klutch.anynines.com/binding"
+	// IsolationAnnotation stands on a CRD of a cluster-scoped API: the clusterScopedIsolation of the
+	// export that its objects are synced under. Under another one each would have another target.
+	IsolationAnnotation = "klutch.anynines.com/isolation"
 )

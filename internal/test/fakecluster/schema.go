@@ -162,16 +162,21 @@ func (v *View) Schemas() rest.Interface {
 
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// documents answers requests for documents, which are reads of a resource called openapi.
+// documents answers requests for documents, which are reads of a resource called openapi, and for what discovery
+// says of a group and version, which are reads of one called apis.
 type documents struct{ view *View }
 
 // RoundTrip implements http.RoundTripper.
 func (d documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r}
-	request := Request{Verb: "get", Resource: schema.GroupVersionResource{Resource: "openapi"}, Object: cache.NewObjectName("", path.Base(r.URL.Path))}
+	resource := "apis"
+	if strings.HasPrefix(r.URL.Path, documentsPath) {
+		resource = "openapi"
+	}
+	request := Request{Verb: "get", Resource: schema.GroupVersionResource{Resource: resource}, Object: cache.NewObjectName("", path.Base(r.URL.Path))}
 	err := d.view.ask(r.Context(), request, func(ctx context.Context, request Request) error {
 		return d.view.cluster.ask(ctx, request, func() error {
-			if !strings.HasPrefix(r.URL.Path, documentsPath) {
+			if resource == "apis" {
 				answer.Body = io.NopCloser(bytes.NewReader(d.view.cluster.resources(r.URL.Path)))
 				return nil
 			}
