@@ -352,13 +352,13 @@ func TestI18AccessThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		d := &doorkeeper{open: map[string]bool{}}
-		d.fail(apierrors.NewInternalError(errors.New("etcdserver: no leader")), nil)
+		d.fail(apierrors.NewInternalError(errors.New("etcdserver: no leader "+strings.Repeat("x", 100<<10))), nil)
 		s, stop := b.admitted(d, handedOut)
 		defer stop()
 		b.claim(widgets, "Widget", "a")
 		time.Sleep(time.Minute)
-		if why := s.Status().Unreadable[b.sourceNS]; !strings.Contains(why, "no leader") {
-			t.Errorf("told %q", why)
+		if why := s.Status().Unreadable[b.sourceNS]; !strings.Contains(why, "no leader") || len(why) > 1<<10 {
+			t.Errorf("told %d bytes: %.200q", len(why), why)
 		}
 		d.fail(nil, nil)
 		time.Sleep(time.Minute)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
+	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
@@ -45,7 +46,7 @@ type actor struct {
 func (a *actor) do(ctx context.Context, p *pair, s step, r *record) error {
 	if s == stepDelete || s == stepCollect || s == stepCreate && p.returns() || s == stepSetMessage && p.held != "" {
 		if err := a.journal.Write(ctx); err != nil {
-			return fmt.Errorf("keep the number of deletions: %w", err)
+			return fmt.Errorf("%w: %w", errUncounted, err)
 		}
 	}
 	switch s {
@@ -95,7 +96,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 	case err == nil:
 		r.answers.source, r.answers.listed = a.source.Slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
-		err = again(err) // the source has gone meanwhile, or is there all the same: a webhook may say so too
+		err = fmt.Errorf("%w: %w", errAgain, err) // the source has gone meanwhile, or is there all the same: a webhook may say so too
 		r.answers.source, r.answers.lookSource = nil, true
 	default:
 		r.answers.lookSource = true
@@ -110,10 +111,12 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	a.hooks.wrote(ctx, Write{Side: TargetSide, Step: string(s), Object: p.name, Took: time.Since(began), Err: err})
 	r.answers.lookTarget = obj == nil && r.answers.gone == ""
 	r.proofs.confirmed = r.proofs.confirmed && r.answers.gone != "" // it was for this one
-	if err != nil {
+	if r.drift.tried = ""; err != nil {
+		if s.asksOf(p.state) == refusal.Spec {
+			r.drift.tried = p.wish
+		}
 		return a.classify(p, s, r, began, err)
 	}
-	a.refused.Accepted(p.key, refusal.TargetWrite)
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
@@ -124,6 +127,9 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
+		if r.othersFields != nil && p.policy.drift == DriftReport {
+			r.drift.contest = contest.Contest{} // others have let go what they held
+		}
 		r.othersFields = nil
 		r.losses.End()
 		r.drift.wrote(p, s)
@@ -220,16 +226,21 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 			version: p.target.GetResourceVersion(),
 			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
-		r.drift.contest.Rivals = r.othersFields.detail
-		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
-		if p.heldByOthers == "" {
-			return errNoted
+		if p.policy.drift == DriftReport { // else it is, once it is asked by force
+			r.drift.contest.Wrote(p.wish)
 		}
-		return again(err)
+		r.drift.contest.Rivals = r.othersFields.detail
+		if p.heldByOthers != "" { // which others had, and were to be ours by force
+			return a.refuseTarget(p, s, began, err)
+		}
+		if p.policy.drift != DriftCorrect || !raced(a.refused.Of(p.key, refusal.Spec)) { // else it is asked by force now, again
+			a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
+		}
+		return errNoted
 	case passed(err):
 		return err
 	case outdated(err):
-		return again(err) // not the object, or not the version, that we saw
+		return err // not the object, or not the version, that we saw
 	}
 	switch fates.Of(err).Fate() { //nolint:exhaustive // what came of the others is not known, and looked at
 	case fates.Refused:
@@ -238,11 +249,12 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 	case fates.Waits:
 		r.answers.lookTarget = p.target != nil // it may have gone; where it would be made nothing has
 	}
-	ask := refusal.Spec
-	if s == stepDelete || s == stepLetGo {
-		ask = refusal.Deletion
-	}
-	a.refused.Refused(p.key, ask, refusal.Asked{Wish: p.intent.hash, Seen: p.schemas[1], Began: began}, err)
+	return a.refuseTarget(p, s, began, err)
+}
+
+// refuseTarget notes that a write to the target was not done.
+func (a *actor) refuseTarget(p *pair, s step, began time.Time, err error) error {
+	a.refused.Refused(p.key, s.asksOf(p.state), refusal.Asked{Wish: p.intent.hash, Seen: grounds(p, fates.Of(err)), Began: began}, err)
 	return errNoted
 }
 
@@ -342,16 +354,17 @@ func (a *actor) refuseStatus(p *pair, began time.Time, answer error) error {
 // errAgain is a step that met a state other than it had seen: look again.
 var errAgain = fates.ErrAgain
 
+// errUncounted is a step that was not done since the number of deletions could not be kept, wherever that is.
+var errUncounted = errors.New("keep the number of deletions")
+
 // errNoted is a step that was refused, which the ledger or the record knows: what it says is seen at the
 // next look.
 var errNoted = fmt.Errorf("%w: refused", errAgain)
 
-func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
-
 // outdated reports whether err says that the object is not the one, or not in the version,
-// that was seen.
+// that was seen. A deletion log that answers so speaks of itself.
 func outdated(err error) bool {
-	return errors.Is(err, errAgain) || fates.Of(err).Fate() == fates.Again || fates.Is(err, fates.Contested)
+	return !errors.Is(err, errUncounted) && (errors.Is(err, errAgain) || fates.Of(err).Fate() == fates.Again || fates.Is(err, fates.Contested))
 }
 
 // passed reports whether err only says that the Run has ended.

@@ -531,28 +531,44 @@ func TestMassDeletionOverRestarts(t *testing.T) {
 	})
 }
 
-// A deletion waits until it is counted for the time after a restart.
+// A deletion waits until it is counted for the time after a restart. I19: that is tried ever more rarely, however many
+// deletions wait for it, also where the log answers as if it were about the target.
 func TestDeletionIsCountedFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		var broken atomic.Bool
-		broken.Store(true)
-		_, stop := w.sync(Options{DeletionLog: DeletionLog{Save: func(context.Context, string) error {
-			if broken.Load() {
-				return errors.New("no room")
-			}
-			return nil
-		}}})
-		defer stop()
-		w.createMany(1)
-		w.delete(w.source, w.sourceNS, "w0")
-		time.Sleep(time.Hour)
-		if w.targetOf("w0") == nil {
-			t.Error("deleted before it was counted")
-		}
-		broken.Store(false)
-		w.until("deleted", func() bool { return w.get(w.source, w.sourceNS, "w0") == nil })
-	})
+	for name, err := range map[string]error{
+		"no room":        errors.New("no room"),
+		"another writer": apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "log", errors.New("the object has been modified")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 5
+				w := newFake(t)
+				var tries atomic.Int32
+				var broken atomic.Bool
+				broken.Store(true)
+				_, stop := w.sync(Options{DeletionLog: DeletionLog{Save: func(context.Context, string) error {
+					if broken.Load() {
+						tries.Add(1)
+						return err
+					}
+					return nil
+				}}})
+				defer stop()
+				w.createMany(n)
+				for i := range n {
+					w.delete(w.source, w.sourceNS, fmt.Sprintf("w%d", i))
+				}
+				time.Sleep(time.Hour)
+				if got := w.count(w.fakeTarget, w.targetNS); got != n {
+					t.Errorf("%d of %d deleted before they were counted", n-got, n)
+				}
+				if got := tries.Load(); got > 66 { // six in the first minute, and then one a minute
+					t.Errorf("tried %d times in an hour", got)
+				}
+				broken.Store(false)
+				w.until("deleted", func() bool { return w.count(w.fakeTarget, w.targetNS) == 0 })
+			})
+		})
+	}
 }
 
 // Copies of which the originals go at once, while what they were ordered for stays, are

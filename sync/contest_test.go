@@ -687,3 +687,75 @@ func TestConditionsOfOthers(t *testing.T) {
 		t.Errorf("when they have gone: %v", got)
 	}
 }
+
+// I19: under DriftReport an edit of a field that others hold is asked for ever more rarely, whatever else changes on the
+// target: its status each second, or all of it at each write. It goes up once they let the field go.
+func TestHeldFieldsOfAMovingTarget(t *testing.T) {
+	for name, moves := range map[string]bool{"status each second": false, "at each write": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var asked atomic.Int32
+				w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+					err := do()
+					if r.Resource == widgets && isWrite(r) {
+						if n := asked.Add(1); moves && err != nil {
+							w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, n)) //nolint:contextcheck // the world has one
+						}
+					}
+					return err
+				})
+				defer w.run(Options{Drift: DriftReport})()
+				w.createMany(1)
+				w.settle()
+				w.merge(w.target, w.targetNS, "w0", `{"spec":{"size":"medium"}}`)
+				w.settle()
+				w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
+				for i := range 3600 {
+					if !moves {
+						w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"%d"}}`, i), "status")
+					}
+					time.Sleep(time.Second)
+				}
+				if n, said := asked.Load(), w.message("w0"); n > 40 || !strings.HasPrefix(said, string(ReasonDrifted)) {
+					t.Errorf("asked %d times in an hour, message %q", n, said)
+				}
+				w.merge(w.target, w.targetNS, "w0", `{"spec":{"size":null}}`)
+				time.Sleep(6 * time.Minute)
+				if got := field(w.targetOf("w0"), "spec", "size"); got != "large" || w.message("w0") != "" {
+					t.Errorf("afterwards the target has size %v, message %q", got, w.message("w0"))
+				}
+			})
+		})
+	}
+}
+
+// I19: what others change back each time is put right ever more slowly, and told, also where each write is done and
+// answered as if it had not been, as behind a proxy that asks twice.
+func TestContestOfWritesAnsweredOutdated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var outdated atomic.Bool
+		var asked atomic.Int32
+		w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource != widgets || !isWrite(r) || !outdated.Load() {
+				return do()
+			}
+			asked.Add(1)
+			if err := do(); err != nil {
+				return err
+			}
+			time.AfterFunc(100*time.Millisecond, func() { w.merge(w.target, w.targetNS, "w0", `{"spec":{"size":"theirs"}}`) }) //nolint:contextcheck // the world has one
+			return conflicts(r)
+		})
+		defer w.run(Options{})()
+		w.createMany(1)
+		w.settle()
+		outdated.Store(true)
+		w.merge(w.target, w.targetNS, "w0", `{"spec":{"size":"theirs"}}`)
+		time.Sleep(10 * time.Minute)
+		if n, said := asked.Load(), w.message("w0"); n > 20 || !strings.HasPrefix(said, string(ReasonContested)) {
+			t.Errorf("asked %d times in ten minutes, message %q", n, said)
+		}
+	})
+}

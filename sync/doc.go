@@ -42,7 +42,8 @@
 // Names identify slots, UIDs identify things: a step that deletes, adopts or
 // copies first makes sure that the UIDs agree, and lets the API server check
 // them again. What cannot be read is unknown, not absent, and nothing is
-// deleted because of it. A foreign object on the target is never touched.
+// deleted because of it. A foreign object on the target is not touched, unless a
+// policy says that it becomes the target.
 //
 // # What the users of a source object see
 //
@@ -89,9 +90,10 @@
 //   - An apply that would empty a map or a status leaves null, which schemas
 //     refuse: a patch removes it first.
 //   - Statuses of one object go at once, five in a row (ten where a phase or a
-//     condition turns), then every 100 ms. Statuses owe by their number and not by
-//     time, so that a longer pause opens no new room. A status that the source
-//     refuses is reported, retried slowly, and holds up nothing else.
+//     condition turns), then every 100 ms. The engine remembers how many were written, less one for each
+//     pause that has gone by, so that a pause that grows lets no new burst through.
+//     A status that the source refuses is reported, retried slowly, and holds up
+//     nothing else.
 //   - An adopted target loses what an earlier source of its name applied. A
 //     conflict clears a refusal, and a refusal clears a conflict.
 //   - A target that another konnector of the same binding wrote last, from

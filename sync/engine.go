@@ -370,6 +370,7 @@ func (e *engine) targetView() *view.View {
 
 func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
 	back := func() {
+		e.guard.Recovered()
 		e.refused.Recovered()
 		if e.access != nil {
 			e.access.Refused.Recovered()

@@ -347,6 +347,45 @@ func TestConflictIsOver(t *testing.T) {
 	})
 }
 
+// I19: what changes at each write, and is answered as another one than was seen each time, is asked ever more rarely.
+func TestConflictOfEachWrite(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"edit":     func(w *world) { w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`) },
+		"deletion": func(w *world) { w.delete(w.source, w.sourceNS, "a") },
+		"drift":    func(w *world) { w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"theirs"}}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var hostile atomic.Bool
+				var asked atomic.Int32
+				w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if !hostile.Load() || !isWrite(r) || r.Resource != widgets {
+						return do()
+					}
+					w.merge(w.target, w.targetNS, "a", fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, asked.Add(1))) //nolint:contextcheck // the world has one
+					return conflicts(r)
+				})
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				w.settle()
+				hostile.Store(true)
+				change(w)
+				time.Sleep(time.Hour)
+				if n, said := asked.Load(), w.message("a"); n > 260 || !strings.HasPrefix(said, string(ReasonUnavailable)) {
+					t.Errorf("asked %d times in an hour, message %q", n, said)
+				}
+				hostile.Store(false)
+				time.Sleep(time.Minute)
+				if u := w.targetOf("a"); (u == nil) != (name == "deletion") || u != nil && (field(u, "spec", "size") == "theirs" || w.message("a") != "") {
+					t.Errorf("afterwards the target is %v, message %q", u, w.message("a"))
+				}
+			})
+		})
+	}
+}
+
 // I19: the objects of a Sync that are refused share a request in two seconds, whatever the answer
 // is, also where each of them is asked once in ten minutes. Reads, messages and lists count, too.
 func TestI19ManyRefused(t *testing.T) {
@@ -566,53 +605,63 @@ func TestMendedAfterABurst(t *testing.T) {
 	})
 }
 
-// I19: a target that may not be read, after a write of which no answer tells what came, is read ever
-// more rarely whatever happens to it, and its status and what stands in its way are told meanwhile.
+// I19: a target that cannot be read, after a write of which no answer tells what came, is read ever
+// more rarely whatever the answer is and whatever happens to it, and its status and what stands in its way are told meanwhile.
 func TestI19RefusedReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		var down atomic.Bool
-		var reads atomic.Int64
-		w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
-			switch {
-			case r.Resource != widgets || !down.Load():
-				return do()
-			case isWrite(r):
-				return apierrors.NewInternalError(errors.New("failed calling webhook"))
-			case r.Verb == "get":
-				reads.Add(1)
-				return forbidden(r)
-			}
-			return do()
+	for _, answer := range fakecluster.Answers() {
+		if slices.Contains([]fates.Kind{fates.Absent, fates.Unserved}, answer.Kind) {
+			continue // then it is not there
+		}
+		t.Run(fmt.Sprint(answer.Err(fakecluster.Request{Resource: widgets})), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { refusedReadsOfATarget(t, answer) })
 		})
-		s, stop := w.sync(Options{})
-		defer stop()
-		w.createMany(1)
-		w.settle()
-		down.Store(true)
-		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
-		for n := range 3600 {
-			w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"P%d"}}`, n), "status")
-			time.Sleep(time.Second)
+	}
+}
+
+func refusedReadsOfATarget(t *testing.T, answer fakecluster.Answer) {
+	t.Helper()
+	w := newFake(t)
+	var down atomic.Bool
+	var reads atomic.Int64
+	w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+		switch {
+		case r.Resource != widgets || !down.Load():
+			return do()
+		case isWrite(r):
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		case r.Verb == "get":
+			reads.Add(1)
+			return answer.Err(r)
 		}
-		if n := reads.Load(); n > 20 {
-			t.Errorf("%d refused reads in an hour", n)
-		}
-		if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "P3599" {
-			t.Errorf("status %v", got)
-		}
-		if m := w.message("w0"); !strings.HasPrefix(m, string(ReasonUnavailable)) {
-			t.Errorf("message %q", m)
-		}
-		if err := s.Status().Err; err == nil || !strings.Contains(err.Error(), "read target") {
-			t.Errorf("status of the Sync: %v", err)
-		}
-		down.Store(false)
-		time.Sleep(11 * time.Minute)
-		if got := field(w.targetOf("w0"), "spec", "size"); got != "large" || w.message("w0") != "" || s.Status().Err != nil || s.engine.refused.Len() != 0 {
-			t.Errorf("later the target has size %v, the source the message %q, the Sync %v", got, w.message("w0"), s.Status().Err)
-		}
+		return do()
 	})
+	s, stop := w.sync(Options{})
+	defer stop()
+	w.createMany(1)
+	w.settle()
+	down.Store(true)
+	w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
+	for n := range 360 {
+		w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"P%d"}}`, n), "status")
+		time.Sleep(10 * time.Second)
+	}
+	if n := reads.Load(); n > 20 {
+		t.Errorf("%d refused reads in an hour", n)
+	}
+	if got := field(w.get(w.source, w.sourceNS, "w0"), "status", "phase"); got != "P359" {
+		t.Errorf("status %v", got)
+	}
+	if m := w.message("w0"); !strings.HasPrefix(m, string(ReasonUnavailable)) {
+		t.Errorf("message %q", m)
+	}
+	if err := s.Status().Err; answer.Kind.Fate() == fates.Refused && answer.Kind != fates.Contested && (err == nil || !strings.Contains(err.Error(), "read target")) {
+		t.Errorf("status of the Sync: %v", err)
+	}
+	down.Store(false)
+	time.Sleep(11 * time.Minute)
+	if got := field(w.targetOf("w0"), "spec", "size"); got != "large" || w.message("w0") != "" || s.Status().Err != nil || s.engine.refused.Len() != 0 {
+		t.Errorf("later the target has size %v, the source the message %q, the Sync %v", got, w.message("w0"), s.Status().Err)
+	}
 }
 
 // A message that an API server calls absent is in the way of nothing.

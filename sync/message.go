@@ -5,6 +5,7 @@ package sync
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -23,14 +24,12 @@ func obstacle(s state) Reason {
 		return ""
 	case s.misnamed != "":
 		return ReasonMapper
+	case !blind(s) && dst.ours() && dst.termination == stuck:
+		return ReasonTerminating
+	case src.deleting && src.finalizer && s.held != "": // its message has the word that releases it, for a start as well
+		return ReasonHeld
 	case blind(s):
 		return s.refused
-	case src.deleting && dst.content == contentRefused:
-		return s.refused
-	case dst.ours() && dst.termination == stuck:
-		return ReasonTerminating
-	case src.deleting && src.finalizer && s.held != "":
-		return ReasonHeld
 	case src.deleting:
 		return s.refused
 	case dst.exists() && !dst.ours() && (s.policy.conflict == ConflictFail || !dst.adoptable()):
@@ -60,8 +59,14 @@ func obstacle(s state) Reason {
 	}
 }
 
-// passes reports whether an obstacle may pass by itself before people need to know.
-func (s state) passes(why Reason) bool { return s.passing && why != "" && why == s.refused }
+// passes reports whether an obstacle may pass by itself before people need to know: an orphan that makes
+// room for its claim does.
+func (s state) passes(why Reason) bool {
+	if why == ReasonConflict && s.collectable() {
+		return s.held == "" && (s.refused == "" || s.passing)
+	}
+	return s.passing && why != "" && why == s.refused
+}
 
 // harmless reports whether an obstacle leaves the spec free to travel.
 func harmless(why Reason) bool {
@@ -74,19 +79,37 @@ func told(s state, why Reason) bool {
 	if s.muted || s.passes(why) || s.source.shared != "" {
 		return true
 	}
+	if (blind(s) || why == ReasonMapper) && holds(s, s.source.message) {
+		return true
+	}
 	if why == ReasonDrifted {
 		by, _, _ := strings.Cut(cmp.Or(s.heldByOthers, s.rivals), " (")
 		s.heldByOthers, s.rivals = "", ""
 		return strings.HasPrefix(s.source.message, explain(s, why)) && strings.Contains(s.source.message, by)
 	}
+	if t := s.target; why == ReasonConflict && t.relation == relationOrphan && t.grace < graceProven && strings.HasPrefix(s.source.message, string(why)+": "+leftBehind(s)) {
+		return true // a start finds out why once the grace is over
+	}
 	return explain(s, why) == s.source.message
 }
 
-// solved reports whether nothing stands in the way of the object any more. After a start
-// only the acceptance of target and status shows that.
+// holds reports whether a message says what is held, and how to release it: a start knows it by that.
+func holds(s state, message string) bool {
+	reason, said, _ := strings.Cut(message, ": ")
+	return slices.Contains([]Reason{ReasonHeld, ReasonConflict, ReasonVanished}, Reason(reason)) && strings.Contains(said, heldAdvice(s.words()))
+}
+
+// solved reports whether nothing stands in the way of the object any more. After a start only the acceptance
+// of target and status shows that, or of the deletion where that was refused.
 func (s state) solved() bool {
 	accepted := s.target.content == contentInSync || s.target.content.drifted()
-	return s.source.deleting || s.target.ours() && accepted && !s.status && !s.unsure
+	switch message := s.source.message; {
+	case s.target.termination == terminating && strings.HasPrefix(message, string(ReasonTerminating)):
+		return false // a start finds out whether it lasts
+	case s.source.deleting:
+		return s.target.termination != alive || !s.target.exists() || !strings.Contains(message, ": "+beingDeleted)
+	}
+	return s.target.ours() && accepted && !s.status && !s.unsure
 }
 
 // certain reports whether an obstacle has been seen well enough to tell users.
@@ -112,8 +135,11 @@ func explain(s state, why Reason) string {
 	case ReasonMapper:
 		said = s.misnamed
 	case ReasonConflict:
-		if said = conflictText(s.target); s.collectable() && s.refused != "" {
-			said = fmt.Sprintf("%s was made from an earlier object of this name, and is not deleted: %s", s.target.name, s.answer)
+		switch said = conflictText(s); {
+		case s.collectable() && s.held != "":
+			said = leftBehind(s) + leftHeld + s.held + heldAdvice(s.words()) + s.word
+		case s.collectable() && s.refused != "":
+			said = leftBehind(s) + ": " + s.answer
 		}
 	case ReasonLost:
 		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().TargetRecord)
@@ -121,6 +147,9 @@ func explain(s state, why Reason) string {
 		said = s.target.name + hasVanished + s.comesBack()
 	case ReasonStale:
 		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. ", s.target.name) + s.goesUp()
+		if s.refused != "" && !s.passing {
+			said += ". That this is so has to be recorded there first, and is not: " + s.answer
+		}
 		if s.contested {
 			said += ". It is changed in the target cluster each time that it is written to, which is done ever more slowly"
 		}
@@ -174,12 +203,27 @@ func (s state) goesUp() string {
 // OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.
 const OtherCluster = "another source cluster"
 
-func conflictText(t targetState) string {
-	if t.relation == relationOtherCluster {
+// leftBehind begins the message of a claim whose name an orphan has. After a colon follows why that is not deleted.
+func leftBehind(s state) string {
+	return s.target.name + " was made from an earlier object of this name, and is not deleted"
+}
+
+// leftHeld follows it where the breaker holds the orphan: no words of another cluster stand there.
+const leftHeld = ", but held: "
+
+func conflictText(s state) string {
+	switch t := s.target; {
+	case t.termination != alive && s.policy.lost == LostReport && s.source.targetRecord != "":
+		return fmt.Sprintf("%s exists in the target cluster, was not made from this object, and is being deleted there%s", t.name, t.finalizers)
+	case t.termination != alive:
+		return fmt.Sprintf("%s exists in the target cluster, was not made from this object, and is being deleted there%s; this object gets its own once that has gone", t.name, t.finalizers)
+	case t.relation == relationOrphan:
+		return fmt.Sprintf("%s exists in the target cluster and was made from an earlier object of this name; it is left untouched", t.name)
+	case t.relation == relationOtherCluster:
 		return fmt.Sprintf("%s exists in the target cluster and was made from an object of this name in "+OtherCluster+"; it is left untouched. "+
 			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
 	}
-	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)
+	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
 }
 
 // cannotBeRead is why a target cannot be looked at, in words that stay the same while it lasts.
@@ -194,7 +238,7 @@ func cannotBeRead(err error) string {
 func (s state) asked(said fates.Word) string {
 	switch {
 	case s.source.deleting:
-		return fmt.Sprintf("this object is being deleted, and the target cluster %s a change of its target: %s", said, s.answer)
+		return fmt.Sprintf(beingDeleted+"%s a change of its target: %s", said, s.answer)
 	case s.target.exists():
 		return fmt.Sprintf("the target cluster %s this change of %s: %s", said, s.target.name, s.answer)
 	case blind(s):
@@ -204,7 +248,11 @@ func (s state) asked(said fates.Word) string {
 	}
 }
 
-// madeNone tells, for a start, that there was no target yet whose change was refused.
+// beingDeleted stands in the message of a refused deletion, or of a refused edit before it. A Sync that has just been
+// started reads it there.
+const beingDeleted = "this object is being deleted, and the target cluster "
+
+// madeNone stands in the message where the first creation of a target was refused.
 const madeNone = "the target cluster %s a target for this object: "
 
 // hasVanished follows the name of a target in its message; the words on its return follow.

@@ -120,10 +120,10 @@ type modelRun struct {
 	broken           string              // what went wrong in the step that was done last
 }
 
-var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished, ReasonMissing, ReasonMissing, ReasonTerminating}
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished, ReasonMissing, ReasonMissing, ReasonTerminating, ReasonConflict, ReasonConflict, ReasonConflict}
 
 // Indexes in modelReasons. The second time that it stands there the breaker holds what would come
-// back, or the source is being deleted.
+// back, or the source is being deleted; the next times that the name is taken it is by an orphan, and from another cluster.
 const (
 	modelTerminating     = 5
 	modelHeld            = 6
@@ -131,6 +131,8 @@ const (
 	modelVanishedHeld    = 10
 	modelMissing         = 11
 	modelMissingDeletion = 12
+	modelOrphanHeld      = 14
+	modelOtherCluster    = 16
 )
 
 const (
@@ -147,6 +149,12 @@ var modelTexts = func() (texts []string) {
 		}
 		if n >= modelMissing {
 			s.answer, s.source.deleting = modelCause, n >= modelMissingDeletion
+		}
+		if n >= modelOrphanHeld {
+			s.target.relation, s.target.managed, s.target.grace = relationOrphan, n == modelOrphanHeld, graceWaived
+		}
+		if n == modelOtherCluster {
+			s.target.relation = relationOtherCluster
 		}
 		texts = append(texts, explain(s, why))
 	}
@@ -220,7 +228,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	if k.grace == graceElapsed && s.evidence().has(require(stepCollect, s)) {
 		k.grace, s.target.grace = graceProven, graceProven
 	}
-	if (k.held || src.message == modelHeld) && (s.target.relation == relationOrphan || s.returns() && s.due && s.evidence().has(require(stepCreate, s)) || src.deleting && src.finalizer) ||
+	if (k.held || src.message == modelHeld || src.message == modelOrphanHeld) && (s.target.relation == relationOrphan || s.returns() && s.due && s.evidence().has(require(stepCreate, s)) || src.deleting && src.finalizer) ||
 		src.message == modelVanishedHeld && s.returns() {
 		s.held = modelCause
 	}
@@ -425,7 +433,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 	case do == stepSetMessage && same:
 		src.message = 0
 		for n, why := range modelReasons {
-			if why == obstacle(s) && (why != ReasonVanished && why != ReasonMissing && why != ReasonTerminating || modelTexts[n] == explain(s, why)) {
+			if why == obstacle(s) && (why != ReasonConflict && why != ReasonVanished && why != ReasonMissing && why != ReasonTerminating || modelTexts[n] == explain(s, why)) {
 				src.message = uint8(n) //nolint:gosec // a few
 			}
 		}
@@ -844,7 +852,7 @@ func otherMoves() []modelMove {
 // release has users release what the messages say is held.
 func (w *modelWorld) release() (held bool) {
 	switch w.released = true; w.source.message {
-	case modelHeld:
+	case modelHeld, modelOrphanHeld:
 		w.source.message = 0
 	case modelVanishedHeld:
 		w.source.message = modelVanished
@@ -1166,7 +1174,7 @@ func (r *modelRun) play(w *modelWorld, keep bool) (writes int, trace []step) {
 		}
 		for i := range r.count() {
 			k := &w.konnectors[i]
-			if (k.held || w.source.message == modelHeld || w.source.message == modelVanishedHeld) && !keep {
+			if (k.held || w.source.message == modelHeld || w.source.message == modelOrphanHeld || w.source.message == modelVanishedHeld) && !keep {
 				k.held = false
 				w.release()
 			}

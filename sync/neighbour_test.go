@@ -87,6 +87,13 @@ func slowest(t *testing.T, neighbour func(context.Context, *town)) (p99 time.Dur
 		h.until("the quiet one is in step", func() bool { return h.took("0", time.Time{}) > 0 })
 		var wg gosync.WaitGroup
 		wg.Go(func() { neighbour(ctx, h) })
+		defer func() { // also where a change never comes
+			cancel()
+			wg.Wait()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
 		var times []time.Duration
 		for i := 0; i < 60 && (i == 0 || times[i-1] < time.Second); i++ { // one second is bad enough
 			time.Sleep(97 * time.Millisecond)
@@ -94,11 +101,6 @@ func slowest(t *testing.T, neighbour func(context.Context, *town)) (p99 time.Dur
 			h.merge(h.source, "quiet", "a", `{"spec":{"size":"`+size+`"}}`)
 			h.until("the change has come", func() bool { return h.took(size, begin) > 0 })
 			times = append(times, h.took(size, begin))
-		}
-		cancel()
-		wg.Wait()
-		if err := <-done; err != nil {
-			t.Error(err)
 		}
 		slices.Sort(times)
 		p99 = times[len(times)*99/100]

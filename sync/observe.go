@@ -492,9 +492,9 @@ func (o *observer) compare(p *pair, r *record) content {
 	}
 }
 
-// fieldsIntact reports whether others have left our fields of the target alone. What its
-// schema prunes is never covered by managed fields: that is what was accepted. Unverified
-// says that nothing that we own of it was accepted, or seen to be right, since we run.
+// fieldsIntact reports whether others have left our fields of the target alone: owned says that our manager owns all of
+// the intent. A field that the API server prunes never shows in managed fields, so that what was owned when an apply was
+// last accepted counts as all, until targets are listed anew. Unverified says that neither is known since we run.
 func (o *observer) fieldsIntact(p *pair, r *record, settled bool) (owned, unverified bool) {
 	owned = p.intent.owns(p.target, p.keeper, o.targetFields)
 	switch {
@@ -575,7 +575,7 @@ func (o *observer) remember(p *pair, r *record) {
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.contested, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
 	p.confirmed = r.proofs.confirmed
-	if c := r.othersFields; c != nil && p.target != nil && c.hash == p.intent.hash && c.version == p.target.GetResourceVersion() {
+	if c := r.othersFields; c != nil && p.target != nil && c.hash == p.intent.hash && (p.paused || c.version == p.target.GetResourceVersion()) {
 		p.heldByOthers = c.detail
 	}
 }
@@ -584,9 +584,10 @@ func (o *observer) remember(p *pair, r *record) {
 func (o *observer) rememberSpec(p *pair, r *record) {
 	deleting := p.state.source.deleting
 	if c := p.state.target.content; c == contentInSync || c.drifted() && p.policy.drift == DriftReport {
-		if f := o.refused.Of(p.key, refusal.Spec); f != nil && f.Of(p.intent.hash) && c == contentInSync {
+		if c == contentInSync && r.drift.tried == p.wish {
 			r.drift.contest.Wrote(p.wish) // it was done, whatever the answer said
 		}
+		r.drift.tried = ""
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now, or not asked any more
 		r.losses.End()
 	}
@@ -602,8 +603,8 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 			return
 		}
 	}
-	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
-		p.refuse(f, f.Due(p.intent.hash, p.schemas[1]))
+	if f := o.refused.Of(p.key, stepMigrate.asksOf(p.state)); f != nil {
+		p.refuse(f, f.Delay(p.intent.hash, grounds(p, f.Kind)))
 		if p.returns() { // the loss is told with it, as after a start
 			p.refused, p.answer = ReasonVanished, loss.Refused+p.asked(f.Kind.Word())
 		}
@@ -616,25 +617,39 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 	}
 }
 
+// grounds is what an answer of a kind to a write of the target depends on beside what was asked: the version of
+// the target, where that was not the one that was seen, else its schema.
+func grounds(p *pair, kind fates.Kind) any {
+	if kind.Fate() == fates.Again && p.target != nil {
+		return string(p.target.GetUID()) + "/" + p.target.GetResourceVersion()
+	}
+	return p.schemas[1]
+}
+
 // refuse adds a refusal, and when it is asked again or told.
-func (p *pair) refuse(f *refusal.Refusal, due bool) {
-	p.refused, p.answer, p.due = reasons[f.Kind.Word()], f.Detail, due
-	p.passing, p.wait = !f.Lasts(), f.Wait()
-	if p.passing {
+func (p *pair) refuse(f *refusal.Refusal, wait time.Duration) {
+	p.refused, p.answer, p.due = reasons[f.Kind.Word()], f.Detail, wait <= 0
+	if p.passing, p.wait = !f.Lasts(), wait; p.passing {
 		p.wait = min(p.wait, f.Passes())
 	}
 }
 
-// rememberDeletion adds what was answered to a deletion, which does not wait for a change
-// that was refused.
+// rememberDeletion adds what was answered to a deletion, which waits for a change that was refused no longer
+// than that may pass by itself.
 func (p *pair) rememberDeletion(f *refusal.Refusal) {
-	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && (t.content.needsApply() || t.content == contentShared || t.content == contentSourceOlder) {
-		t.content, p.due = contentRefused, true
-	} else {
+	t := &p.state.target
+	change := t.ours() && (t.content.needsApply() || t.content == contentShared || t.content == contentSourceOlder)
+	switch {
+	case p.refused == "" || p.due || !change:
 		p.refused, p.answer, p.passing = "", "", false
+	case p.passing:
+		t.content = contentRefused
+		return
+	default:
+		t.content, p.due = contentRefused, true
 	}
-	if f != nil {
-		p.refuse(f, f.Wait() <= 0)
+	if f != nil && (t.ours() || p.collectable()) {
+		p.refuse(f, f.Delay(refusal.Unknown, grounds(p, f.Kind)))
 	}
 }
 
@@ -655,11 +670,9 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 		if f.Lasts() {
 			p.statusRefused = f.Detail
 		}
-		if !f.Due(travel.Hash(p.give), p.schemas[0]) {
-			refusedFor = f.Wait()
-			if passes := f.Passes(); passes > 0 {
-				refusedFor = min(refusedFor, passes) // to tell it then
-			}
+		refusedFor = f.Delay(travel.Hash(p.give), p.schemas[0])
+		if passes := f.Passes(); passes > 0 {
+			refusedFor = min(refusedFor, passes) // to tell it then
 		}
 	}
 	if p.statusRefused == "" && r.status.contest.Told() {
@@ -710,12 +723,15 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return p.wait
 	case s == stepRest && p.unsure && !p.state.source.deleting:
 		return prune.Pause
+	case p.statusDelayed && (p.state.target.termination != terminating || p.statusWait < waitPause):
+		if p.refusing() {
+			return max(min(p.statusWait, p.wait), time.Millisecond)
+		}
+		return max(p.statusWait, time.Millisecond)
 	case s != stepWait:
 		return 0
 	case blind(p.state):
 		return r.blindWait(p.refused)
-	case p.statusDelayed && (p.state.target.termination != terminating || p.statusWait < waitPause):
-		return max(p.statusWait, time.Millisecond)
 	case p.held != "" && !p.passing:
 		return heldPause
 	case p.refusing():
@@ -724,7 +740,7 @@ func (p *pair) nextLook(s step, r *record) time.Duration {
 		return r.proofs.orphan.wait()
 	case p.state.target.termination == terminating: // that it lasts is told, whatever else waits
 		return waitPause
-	case p.state.source.postponed, p.state.target.postponed: // which have their own time
+	case delayed(p, refusal.SourceWrite): // which has its own time
 		return r.truce(p)
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
@@ -763,7 +779,7 @@ type sight struct {
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
 // write of ours. A kind that is not served is unknown, and its API server is not asked.
-// A read that is refused leaves the outcome uncertain: what needs no live read goes on meanwhile.
+// A read that fails leaves the outcome uncertain: what needs no live read goes on meanwhile.
 func (o *observer) look(ctx context.Context, p *pair, s sight) (*unstructured.Unstructured, freshness, error) {
 	v, name, answer := s.view, s.name, s.answer
 	if fates.Is(v.Err(name.Namespace), fates.Unserved) {
@@ -782,7 +798,7 @@ func (o *observer) look(ctx context.Context, p *pair, s sight) (*unstructured.Un
 				*answer = obj
 			}
 			return obj, live, nil
-		case !fates.IsRefused(err):
+		case fates.Is(err, fates.Ended, fates.Unserved):
 			return nil, unknown, fmt.Errorf("%s %s: %w", s.ask, name, err)
 		}
 		f := o.refused.Refused(p.key, s.ask, refusal.Asked{Wish: name.String(), Began: began}, fmt.Errorf("%s %s: %w", s.ask, name, err))

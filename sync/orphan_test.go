@@ -17,9 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
@@ -200,7 +202,19 @@ func TestHeldOrphansCostNothing(t *testing.T) {
 				if s.Status().Held != 1 || w.targetOf("w0") != nil || strings.HasPrefix(w.message("w1"), string(ReasonConflict)) != again {
 					t.Errorf("%d held, message %q", s.Status().Held, w.message("w1"))
 				}
-				s.Release()
+				if !again {
+					s.Release()
+				} else { // the claim says how, also after a restart
+					said, writes := w.message("w1"), len(w.fakeSource.Writes())
+					stop()
+					_, stop = w.sync(Options{DeletionLimit: 1})
+					defer stop()
+					time.Sleep(time.Minute)
+					if w.message("w1") != said || len(w.fakeSource.Writes()) != writes {
+						t.Errorf("a restart makes %q of the message %q", w.message("w1"), said)
+					}
+					w.release("w1")
+				}
 				w.until("the held one is gone", func() bool { o := w.targetOf("w1"); return (o != nil) == again && (o == nil || o.GetUID() != held) })
 			})
 		})
@@ -345,7 +359,15 @@ func TestRefusedOrphanIsTold(t *testing.T) {
 // I19: an orphan whose deletion is refused is asked for ever more rarely also where a new claim has its name, which
 // is told why it waits and gets its own target once the orphan may be deleted.
 func TestRefusedOrphanOfANewClaim(t *testing.T) {
-	for name, waived := range map[string]bool{"its end was shown": true, "its end is proven": false} {
+	for name, test := range map[string]struct {
+		waived bool
+		answer func(fakecluster.Request) error
+	}{
+		"its end was shown":            {true, forbidden},
+		"its end is proven":            {false, forbidden},
+		"it is another one each time":  {true, conflicts},
+		"another one, after the grace": {false, conflicts},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)
@@ -354,7 +376,7 @@ func TestRefusedOrphanOfANewClaim(t *testing.T) {
 				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 					if r.Verb == "delete" && r.Resource == widgets && !allowed.Load() {
 						asked.Add(1)
-						return forbidden(r)
+						return test.answer(r)
 					}
 					return do()
 				})
@@ -362,7 +384,7 @@ func TestRefusedOrphanOfANewClaim(t *testing.T) {
 				w.createMany(1)
 				w.settle()
 				before := w.targetOf("w0").GetUID()
-				if waived {
+				if test.waived {
 					w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
 				} else {
 					w.vanish("w0")
@@ -383,22 +405,24 @@ func TestRefusedOrphanOfANewClaim(t *testing.T) {
 	}
 }
 
+// conflicts answers that an object is not in the version that was seen.
+func conflicts(r fakecluster.Request) error {
+	return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+}
+
 // I18: where a source takes no record of its target, and where each write to a target meets another state than was
 // seen, the rest goes on: a status is given when it is due, also one that met an edit, and each side is
 // asked rarely.
 func TestRefusedWritesAreInNoWay(t *testing.T) {
-	conflict := func(r fakecluster.Request) error {
-		return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
-	}
 	for name, test := range map[string]struct {
 		source, target func(fakecluster.Request) error
 		plain          bool // each status counts as a generation, too
 	}{
 		"record":            {source: forbidden},
-		"target":            {target: conflict},
-		"record and target": {source: forbidden, target: conflict},
+		"target":            {target: conflicts},
+		"record and target": {source: forbidden, target: conflicts},
 		"record, plain":     {source: forbidden, plain: true},
-		"target, plain":     {target: conflict, plain: true},
+		"target, plain":     {target: conflicts, plain: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -409,7 +433,7 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 				w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
 					switch isStatus := r.Verb == "apply"; { // marks are patched
 					case isStatus && outdated.Swap(false):
-						return conflict(r)
+						return conflicts(r)
 					case !isStatus && isWrite(r) && test.source != nil && refuses.Load() && r.Resource == widgets:
 						asked.Add(1)
 						return test.source(r)
@@ -447,7 +471,7 @@ func TestRefusedWritesAreInNoWay(t *testing.T) {
 						t.Fatalf("a minute later the status is %v, want %v", got, want)
 					}
 				}
-				if n := asked.Load(); n == 0 || n > 80 {
+				if n := asked.Load(); n == 0 || n > 60+40 { // of the target in each of its versions
 					t.Errorf("asked %d times in an hour of 60 statuses", n)
 				}
 				refuses.Store(false)
@@ -471,7 +495,7 @@ func TestRefusedWritesAreToldBesideFields(t *testing.T) {
 		var refuses atomic.Bool
 		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 			if isWrite(r) && r.Resource == widgets && refuses.Load() {
-				return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+				return conflicts(r)
 			}
 			return do()
 		})
@@ -502,25 +526,28 @@ func TestRefusedWritesAreToldBesideFields(t *testing.T) {
 func TestMovingOrphanOfANewClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
-		var conflicts atomic.Int32
+		var met, told atomic.Int32
 		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if r.Verb == "delete" && r.Resource == widgets && conflicts.Add(1) <= 2 {
-				return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+			if r.Verb == "delete" && r.Resource == widgets && met.Add(1) <= 2 {
+				return conflicts(r)
 			}
 			return do()
 		})
-		defer w.run(Options{Orphans: OrphanDelete})()
+		defer w.run(Options{Orphans: OrphanDelete, Hooks: Hooks{Reported: func(context.Context, Report) { told.Add(1) }}})()
 		w.createMany(1)
 		w.settle()
 		before, writes := w.targetOf("w0").GetUID(), len(w.fakeSource.Writes())
 		w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
 		w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
 		time.Sleep(time.Minute)
-		if u := w.targetOf("w0"); u == nil || u.GetUID() == before || conflicts.Load() < 3 {
-			t.Errorf("%d deletions, the target is %v", conflicts.Load(), u)
+		if u := w.targetOf("w0"); u == nil || u.GetUID() == before || met.Load() < 3 {
+			t.Errorf("%d deletions, the target is %v", met.Load(), u)
 		}
 		if n := len(w.fakeSource.Writes()) - writes; n != 2 { // itself, and the finalizer
 			t.Errorf("%d writes: %v", n, w.fakeSource.Writes()[writes:])
+		}
+		if told.Load() > 0 {
+			t.Errorf("told %d times", told.Load())
 		}
 	})
 }
@@ -800,4 +827,441 @@ func TestTakenOverAndEmptied(t *testing.T) {
 			t.Errorf("made from %s, spec %v, message %q", made.UID, field(w.targetOf("w0"), "spec"), w.message("w0"))
 		}
 	})
+}
+
+// I19: an orphan that a claim is to take over, and whose deletion is held, is asked for ever more rarely where its API
+// server refuses that, and the claim says what it answers.
+func TestRefusedTakeoverOfAnOrphan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		opts := Options{Conflict: ConflictAdopt, DeletionLimit: 1}
+		var refuses atomic.Bool
+		var asked atomic.Int32
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if refuses.Load() && r.Resource == widgets && slices.Contains([]string{"apply", "patch", "update", "delete"}, r.Verb) {
+				asked.Add(1)
+				return forbidden(r)
+			}
+			return do()
+		})
+		defer w.run(opts)()
+		w.createMany(2)
+		w.settle()
+		refuses.Store(true)
+		for _, name := range []string{"w0", "w1"} {
+			w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, name))
+			w.settle()
+		}
+		w.create(w.source, w.sourceNS, w.widget("w1", `{"size":"small"}`, ``))
+		time.Sleep(time.Hour)
+		if n, said := asked.Load(), w.message("w1"); n > 40 || !strings.HasPrefix(said, string(ReasonForbidden)) {
+			t.Errorf("asked %d times, message %q", n, said)
+		}
+		refuses.Store(false)
+		time.Sleep(fates.Forbidden.Longest())
+		if made, _ := OriginOf(w.targetOf("w1")); made.UID != w.get(w.source, w.sourceNS, "w1").GetUID() {
+			t.Errorf("taken over from %s once that is permitted, message %q", made.UID, w.message("w1"))
+		}
+	})
+}
+
+// I18: a deletion waits ten seconds for an edit that an API server does not take now, and no longer, whatever
+// happens meanwhile: a program goes on to edit the claim, or the target is another one each second, and others hold
+// what is edited. The claim says so.
+func TestDeletionsWaitForEditsAMoment(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer func(fakecluster.Request) error
+		held   bool // by others, on the target
+	}{
+		"a webhook fails": {answer: func(fakecluster.Request) error {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		}},
+		"it is another one": {answer: conflicts},
+		"others hold it":    {conflicts, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var refuses atomic.Bool
+				var seen atomic.Value // the version of the target at which an apply was last told who holds the field
+				w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource != widgets || r.Verb != "apply" || !refuses.Load() {
+						return do()
+					}
+					if at := w.targetOf("w0").GetResourceVersion(); test.held && seen.Swap(at) != at { //nolint:contextcheck // the world has one
+						return do()
+					}
+					return test.answer(r)
+				})
+				var told atomic.Int32
+				hooks := Hooks{Reported: func(_ context.Context, r Report) {
+					if r.Reason == ReasonUnavailable {
+						told.Add(1)
+					}
+				}}
+				stop := w.run(Options{})
+				w.createMany(1)
+				w.settle()
+				stop()
+				if test.held {
+					w.merge(w.target, w.targetNS, "w0", `{"spec":{"size":"medium"}}`)
+				}
+				w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"tiny"}}`)
+				w.delete(w.source, w.sourceNS, "w0")
+				refuses.Store(true)
+				defer w.run(Options{Hooks: hooks})()
+				time.Sleep(333 * time.Millisecond) // so that nothing of what follows happens at the instant of a pass
+				for i := range 120 {
+					if w.targetOf("w0") == nil {
+						break
+					}
+					if test.held {
+						w.merge(w.target, w.targetNS, "w0", fmt.Sprintf(`{"status":{"phase":"%d"}}`, i), "status")
+					} else if i%5 == 0 {
+						w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"spec":{"color":"%d"}}`, i))
+					}
+					time.Sleep(time.Second)
+				}
+				if w.targetOf("w0") != nil || told.Load() == 0 {
+					t.Errorf("after two minutes the target is there: %t; told %d times", w.targetOf("w0") != nil, told.Load())
+				}
+			})
+		})
+	}
+}
+
+// A deletion, or a return, whose number cannot be kept says nothing of the target's cluster to those who use the
+// claim: Hooks alone hear of it, once.
+func TestUncountedDeletions(t *testing.T) {
+	for name, vanish := range map[string]func(*world){
+		"deletion": func(w *world) { w.delete(w.source, w.sourceNS, "w0") },
+		"return":   func(w *world) { w.delete(w.target, w.targetNS, "w0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var fails atomic.Bool
+				var told atomic.Int32
+				defer w.run(Options{
+					DeletionLog: DeletionLog{Save: func(context.Context, string) error {
+						if fails.Load() {
+							return errors.New("dial tcp 10.1.2.3:443: connection refused")
+						}
+						return nil
+					}},
+					Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+						if strings.Contains(r.Message, "keep the number of deletions") {
+							told.Add(1)
+						}
+					}},
+				})()
+				w.createMany(1)
+				w.settle()
+				fails.Store(true)
+				vanish(w)
+				time.Sleep(time.Hour)
+				if said := w.message("w0"); told.Load() != 1 || strings.Contains(said, "keep the number") {
+					t.Errorf("told %d times, message %q", told.Load(), said)
+				}
+				fails.Store(false)
+				time.Sleep(time.Hour)
+				if gone := w.get(w.source, w.sourceNS, "w0") == nil; gone == (name == "return") || gone != (w.targetOf("w0") == nil) {
+					t.Errorf("afterwards the claim has gone: %t", gone)
+				}
+			})
+		})
+	}
+}
+
+// I15: what is held stays, without a log of deletions too: no other message takes the place of the one that a start
+// reads it from, be it that an edit is refused or that the target cannot be read.
+func TestHeldDeletionKeepsItsMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var refuses atomic.Bool
+		w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && refuses.Load() && (isWrite(r) || r.Verb == "list") {
+				return forbidden(r)
+			}
+			return do()
+		})
+		stop := w.run(Options{DeletionLimit: 1})
+		w.createMany(2)
+		w.settle()
+		w.delete(w.source, w.sourceNS, "w0")
+		w.settle()
+		w.delete(w.source, w.sourceNS, "w1")
+		w.settle()
+		said := w.message("w1")
+		refuses.Store(true)
+		w.merge(w.source, w.sourceNS, "w1", `{"spec":{"color":"red"}}`)
+		time.Sleep(time.Hour)
+		stop()
+		stop = w.run(Options{DeletionLimit: 1}) // which cannot read the target
+		time.Sleep(time.Hour)
+		stop()
+		refuses.Store(false)
+		defer w.run(Options{DeletionLimit: 1})()
+		time.Sleep(time.Hour)
+		if got := w.message("w1"); w.targetOf("w1") == nil || got != said || !strings.HasPrefix(said, string(ReasonHeld)) {
+			t.Errorf("the target is there: %t; message %q, was %q", w.targetOf("w1") != nil, got, said)
+		}
+	})
+}
+
+// I8: a restart leaves what a claim says of its deletion that is refused, be it rights or what may pass by itself.
+func TestRefusedDeletionKeepsItsMessage(t *testing.T) {
+	for name, answer := range map[string]func(fakecluster.Request) error{
+		"rights":    forbidden,
+		"conflicts": conflicts,
+		"a webhook fails": func(fakecluster.Request) error {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var refuses atomic.Bool
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == widgets && refuses.Load() && r.Verb == "delete" {
+						return answer(r)
+					}
+					return do()
+				})
+				stop := w.run(Options{})
+				w.createMany(1)
+				w.settle()
+				refuses.Store(true)
+				w.delete(w.source, w.sourceNS, "w0")
+				time.Sleep(time.Hour)
+				stop()
+				said, writes := w.message("w0"), len(w.fakeSource.Writes())
+				stop = w.run(Options{})
+				defer func() { stop() }()
+				time.Sleep(time.Hour)
+				if got := w.message("w0"); said == "" || got != said || len(w.fakeSource.Writes()) != writes {
+					t.Errorf("after a restart and %d writes message %q, was %q", len(w.fakeSource.Writes())-writes, got, said)
+				}
+				stop()
+				refuses.Store(false)
+				stop = w.run(Options{})
+				w.settle()
+				if w.targetOf("w0") != nil || w.get(w.source, w.sourceNS, "w0") != nil {
+					t.Errorf("target %v, message %q", w.targetOf("w0"), w.message("w0"))
+				}
+			})
+		})
+	}
+}
+
+// What has the name of a claim and is going is not told as what will stay: the claim gets its own target then, unless
+// it has lost one already, which by policy is told.
+func TestNameOfWhatIsGoing(t *testing.T) {
+	going := "TargetConflict: widgets.example.org svc-team/w0 exists in the target cluster, was not made from this object, and is being deleted there, which is held by provider.example.org/deprovision"
+	for name, test := range map[string]struct {
+		lost LostPolicy
+		take func(*world)
+		want string
+	}{
+		"an orphan's": {LostRecreate, func(w *world) {
+			w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["provider.example.org/deprovision"]}}`)
+			w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+			w.settle()
+			w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+		}, going + "; this object gets its own once that has gone"},
+		"a lost target's": {LostReport, func(w *world) {
+			w.delete(w.target, w.targetNS, "w0")
+			theirs := w.widget("w0", `{}`, ``)
+			theirs.SetFinalizers([]string{"provider.example.org/deprovision"})
+			w.create(w.target, w.targetNS, theirs)
+			w.settle()
+			w.delete(w.target, w.targetNS, "w0")
+		}, going},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				defer w.run(Options{Lost: test.lost})()
+				w.createMany(1)
+				w.settle()
+				test.take(w)
+				time.Sleep(time.Hour)
+				if said := w.message("w0"); said != test.want {
+					t.Errorf("message %q, want %q", said, test.want)
+				}
+				w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":null}}`)
+				w.settle()
+				if u, said := w.targetOf("w0"), w.message("w0"); (u == nil) != (test.lost == LostReport) || (said == "") != (u != nil) {
+					t.Errorf("afterwards the target is %v, message %q", u, said)
+				}
+			})
+		})
+	}
+}
+
+// An edit that was refused is no word on the deletion of the orphan that its source leaves behind.
+func TestOrphanOfARefusedEdit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var refuses, told atomic.Bool
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if refuses.Load() && r.Resource == widgets && r.Verb == "apply" {
+				return forbidden(r)
+			}
+			return do()
+		})
+		defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(told.Load() || r.Reason == ReasonOrphaned) }}})()
+		w.createMany(1)
+		w.settle()
+		refuses.Store(true)
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Minute)
+		w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+		time.Sleep(time.Minute)
+		if w.targetOf("w0") != nil || told.Load() {
+			t.Errorf("target %v, told: %t", w.targetOf("w0"), told.Load())
+		}
+	})
+}
+
+// A claim that is being deleted says nothing of its target once that has gone, be it that it may not be let go.
+func TestMessageOfWhatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var refuses atomic.Bool
+		w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: func(o *unstructured.Unstructured) error {
+			if refuses.Load() && len(o.GetFinalizers()) == 0 {
+				return errors.New("finalizers stay")
+			}
+			return nil
+		}})
+		defer w.run(Options{})()
+		w.createMany(1)
+		w.settle()
+		w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["provider.example.org/deprovision"]}}`)
+		w.delete(w.source, w.sourceNS, "w0")
+		time.Sleep(time.Minute)
+		before := w.message("w0")
+		refuses.Store(true)
+		w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":null}}`)
+		time.Sleep(time.Hour)
+		if said := w.message("w0"); !strings.HasPrefix(before, string(ReasonTerminating)) || said != "" {
+			t.Errorf("message %q, and %q an hour after the target has gone", before, said)
+		}
+	})
+}
+
+// I15: without a log of deletions a start knows what is held by its message, so that no other takes the place of that:
+// neither that the target cannot be read, nor that its name is another source's, nor one that was written just before.
+func TestHeldKeepsItsMessage(t *testing.T) {
+	var refuses, contradicts atomic.Bool
+	deleted := func(w *world, name string) { w.delete(w.source, w.sourceNS, name) }
+	for name, test := range map[string]struct {
+		goes   func(*world, string)
+		before func(*world)
+		fault  *atomic.Bool // of the second of three runs
+	}{
+		"an orphan in a claim's way, which cannot be read": {func(w *world, name string) {
+			w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, name))
+		}, nil, &refuses},
+		"a return, which cannot be read":          {func(w *world, name string) { w.delete(w.target, w.targetNS, name) }, nil, &refuses},
+		"a deletion, of a name that is another's": {deleted, nil, &contradicts},
+		"a deletion, after many messages": {deleted, func(w *world) {
+			for i := range 6 {
+				w.merge(w.source, w.sourceNS, "w1", fmt.Sprintf(`{"spec":{"size":%q}}`, []string{"huge", "small"}[i%2]))
+				time.Sleep(2 * time.Second)
+			}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				table := NewNamespaces(nil)
+				table.Set(w.sourceNS, w.targetNS)
+				opts := Options{DeletionLimit: 1, Mapper: contradictory{table, &contradicts}}
+				w.to = w.faulty(w.fakeTarget, func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == widgets && refuses.Load() {
+						return forbidden(r)
+					}
+					return do()
+				})
+				stop := w.run(opts)
+				w.createMany(2)
+				w.settle()
+				if test.before != nil {
+					test.before(w)
+				}
+				state := func() string {
+					var said strings.Builder
+					for _, name := range []string{"w0", "w1"} {
+						u := w.targetOf(name)
+						fmt.Fprintf(&said, "%s: %v %t; ", name, u != nil && u.GetUID() != "", strings.Contains(w.message(name), "annotate this object"))
+					}
+					return said.String()
+				}
+				for _, name := range []string{"w0", "w1"} {
+					test.goes(w, name)
+					w.settle()
+				}
+				if strings.HasPrefix(name, "an orphan") {
+					w.create(w.source, w.sourceNS, w.widget("w1", `{"size":"small"}`, ``))
+				}
+				time.Sleep(20 * time.Second)
+				held := state()
+				for _, faulty := range []bool{true, false} {
+					stop()
+					if test.fault != nil {
+						test.fault.Store(faulty)
+					}
+					stop = w.run(opts)
+					time.Sleep(2 * time.Minute)
+				}
+				if stop(); state() != held || strings.Count(held, "true; ") != 1 {
+					t.Errorf("held was %s and is %s, message %q", held, state(), w.message("w1"))
+				}
+			})
+		})
+	}
+}
+
+// A contradictory mapper has targets of another source for a while.
+type contradictory struct {
+	*Namespaces
+	contradicts *atomic.Bool
+}
+
+func (m contradictory) Source(target cache.ObjectName) (cache.ObjectName, bool) {
+	source, ok := m.Namespaces.Source(target)
+	if m.contradicts.Load() {
+		source.Name = "another"
+	}
+	return source, ok
+}
+
+// I8: a restart leaves the message of what is going, also where the clock of the target's cluster is ahead.
+func TestTerminatingKeepsItsMessage(t *testing.T) {
+	for name, ends := range map[string]func(*world){
+		"claim":  func(w *world) { w.delete(w.source, w.sourceNS, "w0") },
+		"target": func(w *world) { w.delete(w.target, w.targetNS, "w0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.fakeTarget.Skew(5 * time.Hour)
+				stop := w.run(Options{})
+				w.createMany(1)
+				w.settle()
+				w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["provider.example.org/deprovision"]}}`)
+				ends(w)
+				time.Sleep(time.Hour)
+				stop()
+				said, writes := w.message("w0"), len(w.fakeSource.Writes())
+				defer w.run(Options{})()
+				time.Sleep(time.Minute)
+				if n := len(w.fakeSource.Writes()) - writes; !strings.HasPrefix(said, string(ReasonTerminating)) || n > 0 {
+					t.Errorf("%d writes, message %q, was %q", n, w.message("w0"), said)
+				}
+			})
+		})
+	}
 }

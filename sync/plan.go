@@ -2,9 +2,13 @@
 
 package sync
 
-import "time"
+import (
+	"time"
 
-// A step is what to do next. Its text is what Hooks and metrics see.
+	"github.com/klutch-go/sdk/sync/internal/refusal"
+)
+
+// A step is what to do next. Hooks and metrics see its text, which stays as it is for dashboards.
 type step string
 
 const (
@@ -28,7 +32,7 @@ const (
 	stepNote            step = "note"             // record on the target which generation of the source is behind it
 	stepDelete          step = "delete"           // delete this version of the target
 	stepCollect         step = "collect"          // delete this version of an orphan
-	stepLetGo           step = "orphan"           // give up all fields of the target, its identity too: no orphan that is collected
+	stepLetGo           step = "orphan"           // give up all fields of the target, its identity too: it stays, and is never collected
 )
 
 // writesSourceMarks reports whether a step writes to the source what only we read.
@@ -46,10 +50,21 @@ func (s step) writesTarget() bool {
 	}
 }
 
+// asksOf is under which Ask the answer to a step that writes to the target is kept. Each write to an orphan that may be
+// deleted counts as its deletion, also the one that takes it over instead.
+func (s step) asksOf(of state) refusal.Ask {
+	if s == stepDelete || s == stepCollect || s == stepLetGo || of.collectable() {
+		return refusal.Deletion
+	}
+	return refusal.Spec
+}
+
 // plan is the specification of a Sync: the one step that follows from a state. It is
 // what should happen, or the look at what must be known first.
-func plan(s state) step {
-	want := decide(s)
+func plan(s state) step { return toward(decide(s), s) }
+
+// toward is the step that is wanted, or the look at what must be known for it.
+func toward(want step, s state) step {
 	needed := require(want, s)
 	if lacking := needed &^ s.evidence(); lacking != 0 {
 		return look(needed, lacking, s.evidence())
@@ -82,10 +97,8 @@ func decide(s state) step {
 	case blind(s):
 		return stepWait
 	// The target of a source that was deleted makes room for the next one of the name.
-	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "" && !barred(s):
+	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "" && !s.refusing():
 		return decideOrphan(s)
-	case dst.relation == relationOrphan && dst.grace == graceWaived && dst.postponed:
-		return stepWait
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):
 		return stepSetMessage
@@ -102,19 +115,19 @@ func decide(s state) step {
 	case why == ReasonConflict || why == ReasonLost:
 		return stepRest
 	// From now on a target may exist. What others take off again is put on ever more slowly.
-	case !src.finalizer && (src.paused || src.postponed):
+	case !src.finalizer && src.paused:
 		return stepWait
 	case !src.finalizer:
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
 	// What vanished comes back after a pause, and not with too many others.
-	case !dst.ours() && barred(s), !dst.exists() && s.held != "":
+	case !dst.ours() && s.refusing(), !dst.exists() && s.held != "":
 		return stepWait
 	case !dst.exists():
 		return stepCreate
 	// What a legacy konnector made from this source is ours, with all that it applied; by
 	// policy that goes for what an earlier source of the name applied too.
-	case dst.relation == relationLegacy && !barred(s), dst.relation == relationPredecessor, dst.relation == relationOrphan:
+	case dst.relation == relationLegacy && !s.refusing(), dst.relation == relationPredecessor, dst.relation == relationOrphan:
 		return stepMigrate
 	// By policy what has the target's name becomes the target.
 	case !dst.ours() && dst.content == contentEmptyMap && s.heldByOthers == "":
@@ -126,8 +139,9 @@ func decide(s state) step {
 		return stepStatus
 	case dst.termination != alive:
 		return stepWait
-	// A source that was restored from a backup is known by its generation when it is edited again.
-	case dst.content == contentSourceOlder && !barred(s) && !s.paused:
+	// A source that was restored from a backup has an earlier generation than its target was made from. The target records
+	// which one, so that only an edit after the restore, which makes it a higher one, is sent.
+	case dst.content == contentSourceOlder && !s.refusing() && !s.paused:
 		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
 	case dst.relation == relationLegacyWrote && s.corrects(why):
@@ -140,15 +154,15 @@ func decide(s state) step {
 	case s.status:
 		return stepStatus
 	// What the source removes has to go, be it that someone else made the target, or has changed another field.
-	case dst.content == contentShared && (s.free(why) || why == ReasonDrifted && !s.paused && !dst.postponed):
+	case dst.content == contentShared && (s.free(why) || why == ReasonDrifted && !s.paused):
 		return stepTakeFields
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.heldByOthers != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
 	// By policy a lost target is reported, so that it is recorded that there is one. That may be refused.
-	case s.policy.lost == LostReport && src.targetRecord != dst.uid && !src.paused && !src.postponed:
+	case s.policy.lost == LostReport && src.targetRecord != dst.uid && !src.paused:
 		return stepMark
-	case s.paused, s.contested, src.paused, src.contested, s.statusDelayed, s.refused != "", s.statusRefused != "", src.postponed, dst.postponed:
+	case s.paused, s.contested, src.paused, src.contested, s.statusDelayed, s.refused != "", s.statusRefused != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:
@@ -159,10 +173,10 @@ func decide(s state) step {
 // decideDeletion is what should happen to the target of a source that is being deleted.
 func decideDeletion(s state) step {
 	dst := s.target
-	changed := dst.ours() && dst.content.edited() && !s.paused && !dst.postponed
+	changed := dst.ours() && dst.content.edited() && !s.paused
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
-	case dst.ours() && dst.content == contentShared && !barred(s) && !s.paused:
+	case dst.ours() && dst.content == contentShared && !s.refusing() && !s.paused:
 		return stepTakeFields
 	case changed && dst.relation == relationLegacy:
 		return stepMigrate
@@ -173,7 +187,7 @@ func decideDeletion(s state) step {
 	case changed && s.policy.drift == DriftCorrect:
 		return stepForce
 	// Of a source that was restored from a backup, what users change from now on.
-	case s.waits() && dst.ours() && dst.content == contentSourceOlder && !s.paused && !dst.postponed:
+	case s.waits() && dst.ours() && dst.content == contentSourceOlder && !s.paused:
 		return stepNote
 	case s.waits() && dst.ours() && s.status:
 		return stepStatus
@@ -184,8 +198,6 @@ func decideDeletion(s state) step {
 	// By policy the target stays, and belongs to no Sync any more.
 	case dst.ours():
 		return stepLetGo
-	case s.source.postponed:
-		return stepWait
 	// The target has gone, never was, is not ours any more, or belongs to someone else.
 	default:
 		return stepRemoveFinalizer
@@ -202,7 +214,7 @@ func decideOrphan(s state) step {
 		return stepRest
 	// What is seen once may be the shadow of something else. Too many deletions at once
 	// wait until they are released, and a refused one until it is due.
-	case dst.grace == graceRunning, dst.grace >= graceProven && (s.held != "" || barred(s)):
+	case dst.grace == graceRunning, dst.grace >= graceProven && (s.held != "" || s.refusing()):
 		return stepWait
 	case s.collectable():
 		return stepCollect
@@ -215,14 +227,11 @@ func decideOrphan(s state) step {
 // waits reports whether the deletion does: too many at once, until they are released; one
 // that was refused, until it is due; and then for the target, which is going.
 func (s state) waits() bool {
-	return s.held != "" || barred(s) || s.target.ours() && s.target.termination != alive
+	return s.held != "" || s.refusing() || s.target.ours() && s.target.termination != alive
 }
 
 // refusing reports whether what was refused must not be asked again yet.
 func (s state) refusing() bool { return s.refused != "" && !s.due }
-
-// barred reports whether nothing may be written to the target yet, because of the answers to earlier writes.
-func barred(s state) bool { return s.refusing() || s.target.postponed }
 
 // deletable reports whether the deletion of the source takes the target away.
 func (t targetState) deletable(p policy) bool {
@@ -238,7 +247,7 @@ func (s state) corrects(why Reason) bool { return s.policy.drift == DriftCorrect
 // free reports whether nothing stands in the way of a write to the target but a refusal of
 // an earlier one, or of long ago, and whether the target was not written just now.
 func (s state) free(why Reason) bool {
-	return !s.paused && !s.target.postponed && (harmless(why) || why == s.refused && s.due)
+	return !s.paused && (harmless(why) || why == s.refused && s.due)
 }
 
 const (

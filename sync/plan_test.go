@@ -7,6 +7,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/sync/internal/contest"
 )
 
 // settledState is a pair in step, of which each test changes what it is about.
@@ -329,6 +334,7 @@ func TestPlan(t *testing.T) {
 		"target lost, pause over, offered": {settledState(absentTarget, vanished, lost, messageSet, due, offeredLive), stepCreate},
 		"target lost, with too many":       {settledState(absentTarget, vanished, lost, held, messageSet, due, offeredLive), stepWait},
 		"deleted, with a message to clear": {settledState(deleting, func(s *state) { s.source.message = "x" }), stepSetMessage},
+		"deleted, as was refused before":   {settledState(deleting, func(s *state) { s.source.message = "x: " + beingDeleted }), stepDelete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plan(test.state); got != test.want {
@@ -407,14 +413,10 @@ var invariants = map[string]func(s state, do step) bool{
 	"I19: what others took off waits for its turn": func(s state, do step) bool {
 		return (do != stepAddFinalizer && do != stepMark || !s.source.paused) && (do != stepNote || !s.paused)
 	},
-	"what API servers refused is not asked meanwhile": func(s state, _ step) bool {
-		do := decide(s)
-		return (!s.source.postponed || !do.writesSourceMarks()) && (!s.target.postponed || !do.writesTarget())
-	},
 	"a refusal that is due is asked again": func(s state, do step) bool {
 		left := s.target.content == contentInSync && s.target.relation != relationLegacyWrote && s.heldByOthers == "" || s.target.content == contentSourceOlder
 		writes := s.mapped && s.misnamed == "" && s.source.exists && s.source.finalizer && !s.source.deleting && s.target.ours() && s.target.termination == alive
-		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused && !s.source.postponed && !s.target.postponed
+		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused
 		return !asked || s.refused == "" || !s.due || do != stepWait && do != stepRest
 	},
 	"a confirmation is asked for once": func(s state, do step) bool { return do != stepConfirm || !s.confirmed },
@@ -490,10 +492,10 @@ func anyState(r *rand.Rand) state {
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), contested: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		heldByOthers: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		muted: r.IntN(4) == 0, unknownFields: one("", "", "spec.extra"), misnamed: one("", "", "", "", "", "", "", "no name"),
-		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first"), r.IntN(4) == 0, r.IntN(4) == 0, r.IntN(4) == 0},
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first"), r.IntN(4) == 0, r.IntN(4) == 0},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
-			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a", postponed: r.IntN(4) == 0,
+			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
 	s.unsure = s.unknownFields != "" && flip()
@@ -538,5 +540,19 @@ func TestAgain(t *testing.T) {
 	p.refused, p.wait = ReasonRefused, time.Hour
 	if got := p.nextLook(stepWait, &record{}); got < 59*time.Minute {
 		t.Errorf("refused: %v", got)
+	}
+}
+
+// What another cluster says of who changed a target is told once, also where it does not print, or is long.
+func TestRivalsAreToldOnce(t *testing.T) {
+	for _, manager := range []string{"composer", "them\x1b[2J", "the\u200bm", strings.Repeat("long", 500)} {
+		u := &unstructured.Unstructured{}
+		u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:size":{}}}`)}})
+		by := contest.Rivals(u, "us", map[string]any{"spec": map[string]any{"size": "small"}})
+		s := settledState(drifted, driftReport, liveTarget, func(s *state) { s.rivals = by })
+		messageSet(&s)
+		if by == "" || !told(s, obstacle(s)) {
+			t.Errorf("%.30q is told without end: %.80q", by, s.source.message)
+		}
 	}
 }

@@ -70,68 +70,44 @@ type failure struct {
 
 // refuse remembers a failure, so that what failed is asked ever more rarely.
 func (c *reconciler) refuse(key cache.ObjectName, r *record, began time.Time, failed failure) *refusal.Refusal {
-	ask := failed.step.ask()
-	asked := refusal.Asked{Wish: c.wish(key), Seen: versionFor(failed.pair, failed.step), Began: began}
+	ask, asked := failed.step.ask(), refusal.Asked{Wish: c.wish(key), Began: began}
 	if before := c.refused.Of(key, ask); before != nil && !before.Of(asked.Wish) {
 		r.wishes.Count(1, messagePause)
 	}
 	return c.refused.Refused(key, ask, asked, failed.err)
 }
 
-// ask is what an answer to a step counts as that says nothing of what was asked: that something is
-// in another state, or may not be written at all.
+// ask is what the failure of a step, or of the looks before it, counts as that says nothing of what people
+// have written.
 func (s step) ask() refusal.Ask {
-	switch {
-	case s.writesSourceMarks():
+	if s.writesSourceMarks() {
 		return refusal.SourceWrite
-	case s.writesTarget():
-		return refusal.TargetWrite
-	default:
-		return refusal.Access
 	}
+	return refusal.Access
 }
 
-// versionFor is the version of the target that a step writes to: another one may take what this did
-// not. It is empty for what is no write to a target.
-func versionFor(p *pair, s step) string {
-	if !s.writesTarget() || p.target == nil {
-		return ""
+// next is the step of the plan. Marks that the source's API server did not take wait; nothing is decided after them
+// that could be done without.
+func (c *reconciler) next(p *pair, r *record, failed error) step {
+	want := decide(p.state)
+	if f, pause := c.postponed(p, r, failed != nil); f != nil && want.writesSourceMarks() {
+		p.delays = append(p.delays, delay{refusal.SourceWrite, f, pause})
+		want = stepWait
 	}
-	return string(p.target.GetUID()) + p.target.GetResourceVersion()
+	return toward(want, p.state)
 }
 
-// next is the step of the plan. What API servers refused waits, and the other steps go on.
-func (c *reconciler) next(p *pair, r *record, failed []failure) step {
-	for range 2 { // the source's marks, and the target
-		want := decide(p.state)
-		f, pause := c.postponed(p, r, want, slices.ContainsFunc(failed, func(x failure) bool { return x.step.ask() == want.ask() }))
-		if f == nil {
-			break
-		}
-		p.delays = append(p.delays, delay{want.ask(), f, pause})
-		if want.writesTarget() {
-			p.state.target.postponed = true
-		} else {
-			p.state.source.postponed = true
-		}
-	}
-	return plan(p.state)
-}
-
-// postponed is the answer for which a step waits, and for how long; nil if it may be done. What people
-// write makes it due at once, and what a program writes all the time not each time. What has failed in this
-// pass waits for the next.
-func (c *reconciler) postponed(p *pair, r *record, want step, failed bool) (*refusal.Refusal, time.Duration) {
-	f := c.refused.Of(p.key, want.ask())
-	if f == nil || want.ask() == refusal.Access {
+// postponed is the answer for which the marks wait, and for how long; nil if they may be written. An edit of the source
+// makes them due at once, but only the first few edits do: a program that edits all the time makes them due once a
+// minute. What has failed in this pass waits for the next.
+func (c *reconciler) postponed(p *pair, r *record, failed bool) (*refusal.Refusal, time.Duration) {
+	f := c.refused.Of(p.key, refusal.SourceWrite)
+	if f == nil {
 		return nil, 0
 	}
-	wish, pause := c.wish(p.key), f.Wait()
-	switch {
-	case !f.Of(wish):
+	pause := f.Wait()
+	if !f.Of(c.wish(p.key)) {
 		pause = r.wishes.Wait(pace.Burst, messagePause)
-	case f.Due(wish, versionFor(p, want)) && !failed:
-		return nil, 0
 	}
 	if pause <= 0 && !failed {
 		return nil, 0
@@ -157,21 +133,19 @@ func (c *reconciler) sightless(p *pair, s step) bool {
 // refusal itself.
 func explains(why Reason) bool { return !harmless(why) || why == ReasonStatus }
 
-// leave says why an object stays as it is, of which some steps have failed in this pass. A request that has
+// leave says why an object stays as it is, of which a write of the marks may have failed in this pass. A request that has
 // waited for long is told, unless what stands in the object's way was, and explains that.
-func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Result, failed []failure) {
+func (c *reconciler) leave(ctx context.Context, p *pair, r *record, result *Result, failed error) {
 	result.Err = nil
-	for _, f := range failed { // unless a look has shown that it was done
-		if delayed(p, f.step.ask()) {
-			result.Err = f.err
-		}
+	if delayed(p, refusal.SourceWrite) { // else a look has shown that it was done
+		result.Err = failed
 	}
 	why := obstacle(p.state)
 	if why != "" && (!blind(p.state) || !p.passing) {
 		result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 	}
 	lasts := slices.IndexFunc(p.delays, func(d delay) bool { return d.refusal.Lasts() })
-	if lasts >= 0 && (!explains(why) || !r.status.told(why, p.from.uid)) {
+	if lasts >= 0 && !gone(p, r) && (!explains(why) || !r.status.told(why, p.from.uid)) {
 		c.tell(ctx, r, result, p.delays[lasts].refusal)
 	}
 }
@@ -188,12 +162,12 @@ func asks(p *pair, ask refusal.Ask) bool {
 	s.muted = false
 	switch ask {
 	case refusal.Spec:
-		return s.mapped && s.misnamed == "" && why != ReasonLost && (why != ReasonConflict || s.collectable())
+		return s.source.exists && s.mapped && s.misnamed == "" && why != ReasonLost && why != ReasonConflict
 	case refusal.Deletion:
-		return p.target != nil && (s.source.deleting || !s.source.exists)
+		return p.target != nil && (s.source.deleting || s.collectable())
 	case refusal.Status: // what a legacy konnector made seems foreign until it is read live
 		return s.status || s.statusDelayed || s.target.exists() && !s.target.ours() && s.target.freshness != live
-	case refusal.SourceRead, refusal.TargetRead, refusal.SourceWrite, refusal.TargetWrite:
+	case refusal.SourceRead, refusal.TargetRead, refusal.SourceWrite:
 		return delayed(p, ask)
 	case refusal.Message:
 		return s.source.exists && (s.passes(why) || !told(s, why))
@@ -280,10 +254,10 @@ const maxSteps = 8
 func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, failure) {
 	var err error
 	var missing failure // the step that an API server answered with an absence
-	var waits []failure // steps that failed in this pass
-	looksAgain := 1     // what was another state than it had seemed may be so for long
-	if c.refused.Of(key, refusal.TargetWrite) != nil {
-		looksAgain = 0 // and has been
+	var marks error     // why they were not written in this pass
+	looksAgain := 1     // how many writes of this pass may meet another state than was seen before they count as refused
+	if c.outdated(key) {
+		looksAgain = 0 // since the last one did
 	}
 	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
@@ -305,7 +279,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if hook := c.reports.hooks.Unclaimed; hook != nil && c.observer.unclaimed(p) {
 			hook(ctx, p.key, p.name)
 		}
-		s := c.next(p, r, waits)
+		s := c.next(p, r, marks)
 		if s == stepRest || s == stepWait {
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
@@ -314,13 +288,13 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			if p.known() && len(p.delays) == 0 {
 				c.reports.admitted(ctx, p, r)
 			}
+			c.leave(ctx, p, r, result, marks)
 			c.forgetIfGone(p, r)
-			c.leave(ctx, p, r, result, waits)
 			return soonest(p.nextLook(s, r), p.delays), failure{}
 		}
 		if c.sightless(p, s) {
-			c.leave(ctx, p, r, result, waits)
-			return soonest(0, p.delays), failure{}
+			c.leave(ctx, p, r, result, marks)
+			return soonest(p.nextLook(stepRest, r), p.delays), failure{}
 		}
 		began := time.Now()
 		if s == missing.step {
@@ -334,22 +308,36 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		failed := failure{p, s, err}
 		switch {
 		case err == nil, errors.Is(err, errNoted):
-		case s != missing.step && looksAgain > 0 && errors.Is(err, errAgain):
+		case s != missing.step && looksAgain > 0 && outdated(err):
 			looksAgain--
 			if absent(err) {
 				missing = failed
 			}
-		case s.ask() == refusal.Access || passed(err):
+		case passed(err):
 			return 0, failed
-		default: // it waits, and the rest goes on
+		case s.writesTarget() && !errors.Is(err, errUncounted): // it waits and is told as what is refused does, and the rest goes on
+			err = c.actor.refuseTarget(p, s, began, err)
+		case s.writesSourceMarks(): // these wait, and a status that does has its own time
 			c.refuse(key, r, began, failed)
-			waits, result.Err, err = append(waits, failed), err, nil
+			marks, result.Err, err = err, err, nil
+		default:
+			return 0, failed
 		}
 	}
 	if err == nil {
 		err = errAgain
 	}
 	return 0, failure{err: err}
+}
+
+// outdated reports whether the last write to a target met another state than had been seen, also at a second look.
+func (c *reconciler) outdated(key cache.ObjectName) bool {
+	return raced(c.refused.Of(key, refusal.Spec)) || raced(c.refused.Of(key, refusal.Deletion))
+}
+
+// raced reports whether a write was refused since others had written, or hold what was to be written.
+func raced(f *refusal.Refusal) bool {
+	return f != nil && (f.Kind.Fate() == fates.Again || f.Kind == fates.Contested)
 }
 
 // askBreaker asks the breaker whether a deletion may go on, has it counted, and answers why it may
@@ -386,15 +374,16 @@ func takesAway(s state) bool {
 	return s.source.deleting && s.source.finalizer || s.target.relation == relationOrphan || s.returns()
 }
 
-// takesAwayNow reports whether all that the step needs is known, so that the breaker counts it.
+// takesAwayNow reports whether the step may follow in this pass, so that the breaker counts it: of a source that is being
+// deleted once the clusters are confirmed, else once all that the step needs is known.
 func takesAwayNow(s state, confirmed bool) bool {
 	known := func(does step) bool { return s.evidence().has(require(does, s)) }
 	return s.source.deleting && s.target.deletable(s.policy) && confirmed ||
 		s.collectable() && known(stepCollect) || s.returns() && s.due && known(stepCreate)
 }
 
-// instance identifies the instance that goes: a deletion, and each orphan, is that of a source; a target
-// that comes back is that of its loss.
+// instance identifies what the breaker is asked about, so that its answer is void for another instance of the name: an
+// orphan by the source that it was made from, a target that comes back by its loss, all else by the source.
 func instance(p *pair) string {
 	switch {
 	case p.state.target.relation == relationOrphan:
@@ -414,25 +403,33 @@ func releases(p *pair) string {
 	return p.source.GetAnnotations()[p.words().Release]
 }
 
-// heldBefore is why the message on a source says that its deletion is held, or that its target
-// is not made anew, and the word that releases it; zero if it says something else.
-func (p *pair) heldBefore() (h breaker.Hold) {
+// heldBefore is why the message on a source says that its deletion is held, its target not made anew, or the
+// orphan in its way not deleted, and the word that releases it; zero if it says something else.
+func (p *pair) heldBefore() breaker.Hold {
 	said, lead := "", string(ReasonHeld)+": " // by the first of two Syncs, too: it is the deletion of one source
 	switch {
 	case p.returns():
 		said, lead = saidOfLoss(p.state), loss.Held
+	case p.source != nil && !p.state.source.deleting && p.state.target.relation == relationOrphan:
+		said, lead = p.state.source.message, string(ReasonConflict)+": "+leftBehind(p.state)+leftHeld
 	case p.source != nil:
 		said = p.source.GetAnnotations()[p.words().Message]
 	}
-	if about, held := strings.CutPrefix(said, lead); held {
-		h.Why, h.Word, _ = strings.Cut(about, heldAdvice(p.words()))
+	about, held := strings.CutPrefix(said, lead)
+	if why, word, advised := strings.Cut(about, heldAdvice(p.words())); held && advised {
+		return breaker.Hold{Why: why, Word: word}
 	}
-	return h
+	return breaker.Hold{}
 }
 
-// forgetIfGone forgets an object whose source is gone and has left no orphan.
+// gone reports whether the source of an object is, and has left no orphan.
+func gone(p *pair, r *record) bool {
+	return p.source == nil && p.state.source.freshness != unknown && r.proofs.orphan == nil
+}
+
+// forgetIfGone forgets an object that is gone.
 func (c *reconciler) forgetIfGone(p *pair, r *record) {
-	if p.source != nil || p.state.source.freshness == unknown || r.proofs.orphan != nil {
+	if !gone(p, r) {
 		return
 	}
 	c.reports.count(r, "")

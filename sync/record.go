@@ -158,6 +158,7 @@ type drift struct {
 	settled  int64     // the generation of the source that was last seen in step, or by a start; notApplied if none was
 	target   types.UID // of the target of this source that was last seen
 	source   types.UID // of that target's source
+	tried    string    // the wish of the last write to the target, if that was not answered as done
 	judged   string    // what was known of a changed target when it was last read live
 	contest  contest.Contest
 }
@@ -196,10 +197,14 @@ func (s *sourceStatus) speaksOf(source types.UID) bool {
 }
 
 // mute is how long a message has to wait. One with another text than was refused does not wait for
-// that: where the text changes at each look, it comes no more often than where all are taken.
-func (s *sourceStatus) mute(text string, refused *refusal.Refusal) time.Duration {
+// that: where the text changes at each look, it comes no more often than where all are taken. One that says what is
+// held is in no line.
+func (s *sourceStatus) mute(text string, held bool, refused *refusal.Refusal) time.Duration {
 	wish := travel.Hash(text)
-	wait := max(s.messages.Wait(pace.Burst, messagePause), s.said.Pause(wish))
+	wait := s.said.Pause(wish)
+	if !held {
+		wait = max(wait, s.messages.Wait(pace.Burst, messagePause))
+	}
 	if refused != nil && refused.Of(wish) {
 		wait = max(wait, refused.Wait())
 	}
@@ -245,6 +250,7 @@ func (s *sourceStatus) gave(status map[string]any) {
 // what it says was reported.
 func (r *record) hush(p *pair, refused *refusal.Refusal) {
 	why := obstacle(p.state)
-	p.mute = r.status.mute(explain(p.state, why), refused)
+	text := explain(p.state, why)
+	p.mute = r.status.mute(text, holds(p.state, text), refused)
 	p.muted, p.unreported = p.mute > 0, !r.status.told(why, p.from.uid)
 }

@@ -285,7 +285,7 @@ func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, uid typ
 	if h.sync.suspect.Load() {
 		h.sync.copies.Trip(fence.DoubtCause, false)
 	}
-	ask := breaker.Request{Source: h.key(original), Going: string(uid), Released: free, Deletes: true, Objects: h.count}
+	ask := breaker.Request{Source: h.key(original), Going: string(uid), Free: free, Deletes: true, Objects: h.count}
 	if why = h.sync.copies.Ask(ask).Why; why != "" {
 		h.sync.notify()
 	}

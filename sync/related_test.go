@@ -24,7 +24,11 @@ import (
 	field2 "k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/legacycopy"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/loss"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
@@ -738,6 +742,63 @@ func TestRefusedCopies(t *testing.T) {
 					t.Errorf("%v: no copy, or message %q", a.err, b.message(name))
 				}
 			}
+		})
+	}
+}
+
+// What a legacy konnector owns of a copy is taken over ever more rarely where that is refused, whatever the answer is, and
+// the claim says so, without the API server's words.
+func TestRefusedTakeoverOfACopy(t *testing.T) {
+	for _, a := range fakecluster.Answers() {
+		request := fakecluster.Request{Resource: secrets, Verb: "patch", Object: cache.NewObjectName("team", "creds")}
+		if a.Kind == fates.Absent || a.Kind == fates.Unserved {
+			continue // then it is not there
+		}
+		t.Run(fmt.Sprint(a.Err(request)), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				related := []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}
+				_, stop := b.world.sync(Options{Related: related})
+				b.claim(widgets, "Widget", "a")
+				b.secret(b.target, b.targetNS, "creds", "YQ==")
+				b.names(widgets, "a", `"creds"`)
+				b.until("copied", func() bool { return b.copied("creds") != nil })
+				b.settle()
+				stop()
+				theirs := []byte(`{"metadata":{"labels":{"of":"before"}},"data":{"more":"Yg=="}}`)
+				if _, err := b.source.Resource(secrets).Namespace(b.sourceNS).Patch(t.Context(), "creds", types.MergePatchType, theirs, metav1.PatchOptions{FieldManager: legacycopy.Manager}); err != nil {
+					t.Fatal(err)
+				}
+				var requests atomic.Int64
+				b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource != secrets || r.Verb != "patch" {
+						return do()
+					}
+					requests.Add(1)
+					return a.Err(r)
+				})
+				s, stop := b.world.sync(Options{Related: related})
+				defer stop()
+				time.Sleep(time.Minute)
+				if m := b.message("a"); requests.Load() == 0 || !strings.HasPrefix(m, string(ReasonRelated)) || strings.Contains(m, a.Err(request).Error()) {
+					t.Errorf("after %d requests message %q", requests.Load(), m)
+				}
+				time.Sleep(2 * time.Hour)
+				requests.Store(0)
+				time.Sleep(time.Hour)
+				most := int64(60) // what may be over is asked for after each list, of which the fake needs many
+				if a.Kind.Fate() == fates.Refused {
+					most = 10
+				}
+				if n := requests.Load(); n > most {
+					t.Errorf("%d requests in an hour", n)
+				}
+				b.fakeSource.Intercept(nil)
+				time.Sleep(11 * time.Minute)
+				if u := b.copied("creds"); u == nil || fields.By(u, legacy.WroteCopy) != nil || b.message("a") != "" || s.engine.related[0].refused.Len() > 0 {
+					t.Errorf("later the copy is %v, message %q", u, b.message("a"))
+				}
+			})
 		})
 	}
 }

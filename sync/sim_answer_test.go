@@ -63,6 +63,9 @@ var scopes = []scope{
 // copyWrites are the writes of copies alone: where a copy cannot be read either, none is written.
 var copyWrites = scope{"writes of copies", "source target", func(r fakecluster.Request) bool { return r.Resource == simSecrets && !reads(r.Verb) }}
 
+// offers are reads of whether a kind is on offer, which are asked before a lost target is made anew alone.
+var offers = scope{"offers", "target", func(r fakecluster.Request) bool { return r.Resource.Resource == "apis" }}
+
 // writes reports whether a scope has writes.
 func (s scope) writes() bool {
 	return slices.Contains([]string{"objects", "writes", "applies", "patches", "deletions", "statuses", "copies", copyWrites.name, "all"}, s.name)
@@ -216,6 +219,16 @@ func (p *simPlan) refuseCopies(r *rand.Rand) {
 	p.enable()
 }
 
+// refuseOffers has one history in 32 end with an hour in which targets are lost and it cannot be read whether their kind
+// is on offer, with all answers in turn.
+func (p *simPlan) refuseOffers() {
+	if p.seed%32 == 0 && p.Lost != klutchsync.LostReport {
+		all := append(offers.cells(0, drawnAnswers), offers.cells(laterFrom, len(simAnswers)-drawnAnswers)...)
+		p.hour = all[p.seed/32%uint64(len(all))].hour(p.hour.name)
+		p.enable()
+	}
+}
+
 // refuseLater has one history in four go on, after its last hour, with another one of an answer that came
 // to the table later: a third of them of all requests and a third of writes of copies, since few ask for
 // schemas and few write copies, and each history with Secrets that go up.
@@ -265,16 +278,17 @@ func (p *simPlan) meets(c cell) bool {
 // enable has a plan ask what its last hour refuses.
 func (p *simPlan) enable() {
 	var trait string
+	begins := func(with string) bool { return strings.HasPrefix(p.hour.kind, with) }
 	switch {
-	case strings.HasPrefix(p.hour.kind, copyWrites.name) && refusing(copyWrites, p.hour.n).side == sideTarget:
+	case begins(copyWrites.name) && refusing(copyWrites, p.hour.n).side == sideTarget:
 		trait = secretsOfSource
-	case strings.HasPrefix(p.hour.kind, copyWrites.name), strings.Contains(p.hour.kind, "copies") && len(p.Related) == 0:
+	case begins(copyWrites.name), strings.Contains(p.hour.kind, "copies") && len(p.Related) == 0:
 		trait = "Secrets"
-	case strings.HasPrefix(p.hour.kind, "deletions ") && p.Deletion == klutchsync.DeletionOrphan:
+	case begins("deletions ") && p.Deletion == klutchsync.DeletionOrphan:
 		p.Deletion = klutchsync.DeletionDelete
 		p.traits = slices.DeleteFunc(p.traits, func(t string) bool { return t == "targets kept" })
 		return
-	case (strings.HasPrefix(p.hour.kind, "schemas ") || strings.HasPrefix(p.hour.kind, "a kind ")) && !p.schemas():
+	case (begins("schemas ") || begins("a kind ") || begins(offers.name)) && !p.schemas(): // which the client for schemas reads, too
 		trait = "schemas readable"
 	default:
 		return
@@ -297,6 +311,10 @@ func (s *sim) provoke(r *refusal) {
 		s.reshape(r.side, s.narrow[r.side], op{})
 	case "identities":
 		s.expireAll()
+	case offers.name:
+		for _, name := range sorted(s.model.now[sideTarget]) {
+			_ = s.things(sideTarget, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
+		}
 	case "copies", copyWrites.name:
 		_ = s.users[sideTarget].Resource(simSecrets).Namespace(s.at(sideTarget, oldThing.Namespace)).Delete(s.ctx, "creds-"+oldThing.Name, metav1.DeleteOptions{})
 		s.forgetKey(oldThing)

@@ -33,7 +33,7 @@ func hours() (all []generator) {
 		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
 		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
 	)
-	return slices.Concat(all, rareHours(), programHours(), shapeHours(), []generator{copyWrites.refused(0), lossesOverRestarts})
+	return slices.Concat(all, rareHours(), programHours(), shapeHours(), []generator{copyWrites.refused(0), offers.refused(0), lossesOverRestarts})
 }
 
 const withinSource = "a second Sync within the source's cluster"

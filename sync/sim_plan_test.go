@@ -138,6 +138,7 @@ func newPlan(seed uint64) simPlan {
 	p.shape(rand.New(rand.NewPCG(seed, 33)))
 	p.refuseCopies(rand.New(rand.NewPCG(seed, 23)))
 	p.loseOverRestarts(rand.New(rand.NewPCG(seed, 29)))
+	p.refuseOffers()
 	p.refuseLater(rand.New(rand.NewPCG(seed, 31)))
 	p.traits = append(p.traits, "a minute as it is")
 	return p

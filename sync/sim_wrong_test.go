@@ -48,7 +48,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"schemas that cannot be read", "schemas unreadable"},
 	{"schemas that cannot be read for an hour", "schemas readable"},
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
-	{"any error of the table of fates", "write answered, read answered, refused for an hour, " + copyWrites.name + " refused for an hour, " + strings.Join(stretches("a while"), ", ")},
+	{"any error of the table of fates", "write answered, read answered, refused for an hour, " + copyWrites.name + " refused for an hour, " + offers.name + " refused for an hour, " + strings.Join(stretches("a while"), ", ")},
 	{"any error of the table of fates, for long", strings.Join(stretches("an hour"), ", ")},
 	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour, a policy strips all for an hour"},
 	{"a controller that changes back a message, a status or a copy at each write", "a message is taken off for an hour, a status is changed back for an hour, copies are changed back for an hour"},

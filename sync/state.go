@@ -14,8 +14,8 @@ type state struct {
 
 	mapped        bool   // the source has a name on the target
 	misnamed      string // how the mapper contradicts itself about that name, if it does
-	refused       Reason // why nothing is written to the target now: its API server refused it, it cannot be read, or it vanished and is not made anew yet; empty if it may
-	answer        string // what it said
+	refused       Reason // why nothing is written to the target now: its API server's answer, that the target cannot be read, or a loss whose pause is not over; empty if it may be written
+	answer        string // in the words of that API server, or of the loss
 	due           bool   // a refused intent has changed, or has waited for long enough
 	returnTime    string // when a target that has vanished is made anew, for its message
 	passing       bool   // the refusal may pass by itself yet
@@ -63,7 +63,7 @@ func (p policy) deletesOrphans() bool {
 }
 
 // collectable reports whether the target goes that its source has left behind: by policy, or
-// because its source was deleted and only the finalizer came too late.
+// because its source was deleted in the moment in which the finalizer was put on.
 func (s state) collectable() bool {
 	return s.target.relation == relationOrphan && s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.deletesOrphans())
 }
@@ -85,7 +85,6 @@ type sourceState struct {
 	shared       string // the finalizer of another Sync that came first: it writes the status and the messages
 	paused       bool   // our finalizer and its record were put on it so often, and taken off by others, that they wait
 	contested    bool   // for so long already that users should know
-	postponed    bool   // they wait for another reason: a write of them failed, and is made ever more rarely
 }
 
 type targetState struct {
@@ -98,7 +97,6 @@ type targetState struct {
 	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string
-	postponed   bool // writes to it wait: one failed, as since it met another state than was seen, and is made ever more rarely
 }
 
 // Freshness says how an object has been read.
@@ -146,7 +144,7 @@ type content int
 
 const (
 	contentStale            content = iota // the source has changed since it was applied
-	contentRefused                         // it has, and the target's API server does not take it: the deletion need not wait for that
+	contentRefused                         // it has, and the target's API server does not take it: the deletion goes on without it, at once if the answer is final, after ten seconds if it may pass by itself
 	contentEmptyMap                        // an apply would leave null where an empty map should be: it is emptied first
 	contentRewritten                       // something else was applied, or from a later generation: the source may be another by now
 	contentSourceOlder                     // made from a later generation of the source than we see

@@ -78,7 +78,8 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
 	told, text := r.status.told(why, p.from.uid), explain(p.state, why)
 	rewords := told && text != r.status.words && r.status.reports.Wait(pace.Burst, messagePause) <= 0
-	if told && !rewords || !certain(p.state, why) || !explains(why) && r.status.denied != "" {
+	denied := r.status.denied != "" && (!explains(why) || t.refused.Of(p.key, refusal.Access) != nil) // which ends each pass, and is told then
+	if told && !rewords || !certain(p.state, why) || denied {
 		return
 	}
 	r.status.words = text

@@ -244,7 +244,7 @@ func unidentified(t *testing.T, answer fakecluster.Answer, late bool) {
 	}
 	asked.Store(0)
 	time.Sleep(time.Hour)
-	most := int64(300)
+	most := int64(330) // each twenty seconds, and each time that a list begins anew
 	if !late && slices.Contains([]fates.Kind{fates.Unreachable, fates.Failing, fates.Ahead}, answer.Kind) {
 		most = 2_000 // they may be over at any moment
 	}

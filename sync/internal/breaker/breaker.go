@@ -66,20 +66,20 @@ func New(limit int) *Breaker {
 
 // A Request asks whether a deletion may go on.
 type Request struct {
-	Source   cache.ObjectName
-	Going    string     // identifies the instance that goes: what was said of another one of the name is void
-	Released bool       // it is none that has to be counted
-	Word     string     // by which a person lets it pass, of the Hold that there is; empty if none does
-	Before   Hold       // that the message on the source tells of; zero if it tells of none
-	Suspect  string     // why it has to wait in any case; empty if nothing says so
-	Deletes  bool       // the target goes now, or comes back as an empty one; otherwise the finalizer may go
-	Objects  func() int // counts the objects that there are
+	Source  cache.ObjectName
+	Going   string     // identifies the instance that goes: what was said of another one of the name is void
+	Free    bool       // it passes uncounted: the claim that asked for the copy goes, or has gone, itself
+	Word    string     // by which a person lets it pass, of the Hold that there is; empty if none does
+	Before  Hold       // that the message on the source tells of; zero if it tells of none
+	Suspect string     // why it has to wait in any case; empty if nothing says so
+	Deletes bool       // the target goes now, or comes back as an empty one; otherwise the finalizer may go
+	Objects func() int // counts the objects that there are
 }
 
 // Ask answers why a deletion has to wait; the zero Hold if it may go on.
 func (b *Breaker) Ask(r Request) Hold {
 	b.about(r.Source, r.Going)
-	if r.Released {
+	if r.Free {
 		b.Allow(r.Source)
 		return Hold{}
 	}

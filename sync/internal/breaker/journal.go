@@ -9,13 +9,24 @@ import (
 )
 
 // A Journal keeps over restarts what breakers count, and why they are open. It is written before each
-// deletion and each return, and when something is held that has no message; one write is for all that wait for it: many at once cost as little as one.
+// deletion and each return, and when something is held that has no message; one write is for all that wait for it: many
+// at once cost as little as one. A write that fails is tried again ever more rarely, whatever waits for it.
 type Journal struct {
 	save  func(ctx context.Context, text string) error
 	of    []*Breaker
 	slot  chan struct{} // has one while no write goes on
 	saved string
+
+	failed error // by the latest write; nil once one has succeeded
+	pause  time.Duration
+	next   time.Time // the next write after one that failed
 }
+
+// Pauses after a write that failed.
+const (
+	shortest = time.Second // doubled each time
+	longest  = time.Minute
+)
 
 // NewJournal has breakers begin with what text says of the time before; what cannot be
 // read of it says nothing. Save may be nil: then nothing is kept.
@@ -31,7 +42,8 @@ func NewJournal(text string, save func(ctx context.Context, text string) error, 
 	return j
 }
 
-// Write returns once all that was counted before the call is kept.
+// Write returns once all that was counted before the call is kept. Within the pause after a write that failed it
+// returns that one's error.
 func (j *Journal) Write(ctx context.Context) error {
 	if j.save == nil {
 		return nil
@@ -46,11 +58,16 @@ func (j *Journal) Write(ctx context.Context) error {
 	if text == j.saved {
 		return nil
 	}
-	err := j.save(ctx, text)
-	if err == nil {
-		j.saved = text
+	if time.Now().Before(j.next) {
+		return j.failed
 	}
-	return err
+	if j.failed = j.save(ctx, text); j.failed != nil {
+		j.pause = min(max(2*j.pause, shortest), longest)
+		j.next = time.Now().Add(j.pause)
+		return j.failed
+	}
+	j.saved, j.pause, j.next = text, 0, time.Time{}
+	return nil
 }
 
 func (j *Journal) text() string {

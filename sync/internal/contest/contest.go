@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
@@ -45,8 +46,8 @@ func (c *Contest) Renewed(wish string) {
 	}
 }
 
-// Took notes that what others share of wish was taken from them. Once that is no contest: who made
-// an object that is taken over shares all of it. Nor is it before a wish is written for the first time.
+// Took notes that the share that others own of wish was taken from them. That counts neither before wish was written for
+// the first time, nor once in a while: the manager that made an object that was adopted owns a share of all of it.
 func (c *Contest) Took(wish string) {
 	switch {
 	case c.wish != wish:
@@ -109,8 +110,9 @@ func (c *Contest) Peace() time.Duration { return max(time.Until(c.next.Add(peace
 
 func (c *Contest) over() bool { return time.Since(c.next) > peace }
 
-// maxRivals and maxPaths bound what is said of others.
-const maxRivals, maxPaths = 3, 3
+// maxRivals, maxPaths and maxManager bound what messages say of others. A name has no more bytes than an API server of
+// Kubernetes takes, and prints: else the message that quotes it would lack a part of it, and be written again without end.
+const maxRivals, maxPaths, maxManager = 3, 3, 128
 
 // Rivals names the managers of obj that hold what manager should hold of want, and does not,
 // and what that is: " by composer (.spec.size)". Empty if there are none.
@@ -141,7 +143,7 @@ func rivals(obj *unstructured.Unstructured, manager, subresource string, want ma
 			continue
 		}
 		if paths := e.Fields.Instead(ours, want); len(paths) > 0 {
-			out = append(out, cmp.Or(e.Manager, "someone")+hold(paths))
+			out = append(out, cmp.Or(text.Clip(e.Manager, maxManager), "someone")+hold(paths))
 		}
 	}
 	if len(out) == 0 {

@@ -91,6 +91,13 @@ func (g *Guard) Note(err error) {
 	}
 }
 
+// Recovered ends the pause before the next attempt: a cluster that was away answers again.
+func (g *Guard) Recovered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next = time.Time{}
+}
+
 // pausing reports whether it is too early for another attempt.
 func (g *Guard) pausing() bool {
 	g.mu.Lock()

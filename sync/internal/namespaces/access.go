@@ -22,6 +22,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/view"
@@ -237,9 +238,9 @@ func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.
 		s.open, s.problem, s.tried, s.leaving = granted && err == nil, "", s.tried+1, false
 		switch {
 		case used && err != nil:
-			s.problem = err.Error()
+			s.problem = said(err)
 		case lost != nil && s.tried > 2:
-			s.problem = lost.Error()
+			s.problem = said(lost)
 		}
 	})
 	switch why := cmp.Or(err, lost); {
@@ -326,6 +327,9 @@ func (a *Access) unreadable(namespace string) (why error, lost bool) {
 	return why, lost
 }
 
+// said is what an error says, of a bounded length: an API server may quote anything.
+func said(err error) string { return text.Clip(err.Error(), 1<<10) }
+
 // Problems are the namespaces whose related objects cannot be read, and why. That access is lost is
 // none before it was asked for anew.
 func (a *Access) Problems() map[string]string {
@@ -337,7 +341,7 @@ func (a *Access) Problems() map[string]string {
 	a.mu.Unlock()
 	for namespace, problem := range out {
 		if why, lost := a.unreadable(namespace); problem == "" && why != nil && !lost {
-			out[namespace] = why.Error()
+			out[namespace] = said(why)
 		}
 	}
 	maps.DeleteFunc(out, func(_, problem string) bool { return problem == "" })

@@ -9,8 +9,8 @@
 // which each waits for two seconds for each object in it (four where a look follows, since what came
 // of the request is not known), times the number of lines, in all Ledgers, of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
 // An object that is accepted shows that the cause is gone, and wakes two others of its line, each of
-// which wakes two more. As soon as another thing is asked of an object, it is due at once. A refusal of
-// a wish that is not asked any more is dropped: it would have others wait for it, and be woken in their place.
+// which wakes two more. As soon as another thing is asked of an object, it is due at once, and soon where what was met is
+// another one now, which may be so each time. A refusal of a wish that is not asked any more is dropped: it would have others wait for it, and be woken in their place.
 //
 // Client-go's rate limiters count failures by key alone. They know neither what was asked
 // nor why it was refused, so that they can neither begin anew with what the user has mended
@@ -36,14 +36,13 @@ type Ask string
 // Asks of an object.
 const (
 	Spec        Ask = "spec"     // a write to its target
-	Deletion    Ask = "deletion" // the deletion of its target, or that it is let go
+	Deletion    Ask = "deletion" // the deletion of its target, or of an orphan in the place of that, or that it is let go
 	Status      Ask = "status"   // a status of its source
 	Message     Ask = "message"  // a message on its source
 	SourceRead  Ask = "read source"
 	TargetRead  Ask = "read target"
 	Access      Ask = "access" // all else that a pass over it asks
 	SourceWrite Ask = "own"    // any other write to its source: the finalizer, a mark
-	TargetWrite Ask = "race"   // a write to its target that met another state than was seen
 	Copy        Ask = "copy"   // a write to the copy of a related object
 )
 
@@ -51,12 +50,13 @@ const (
 type Refusal struct {
 	Kind   fates.Kind
 	Detail string    // what it said, of a bounded length
-	Since  time.Time // when the first of these answers in a row, to the same wish, was asked for
+	Since  time.Time // when the first of these answers in a row was asked for, whatever was asked: people who go on to edit learn that it lasts
 
 	wish  string // hash of what was asked
 	seen  any    // what its answer depends on as well
 	asked int    // in a row
 	next  time.Time
+	early time.Time // when it may be asked again once its answer depends on something else
 }
 
 // Pauses between two asks for the same.
@@ -103,17 +103,23 @@ func (r *Refusal) Passes() time.Duration {
 	return max(time.Until(r.Since.Add(passing)), time.Millisecond)
 }
 
-// Due reports whether wish may be asked: it is another one than was refused, what its answer
-// depends on has changed since, or the pause is over.
-func (r *Refusal) Due(wish string, seen any) bool {
-	return !r.Of(wish) || r.seen != seen || r.Wait() <= 0
+// Delay is how long wish is not to be asked, 0 or less if it may be: it is another one than was refused, what its answer
+// depends on has changed since, or the pause is over. What others change all the time makes it due ever more rarely, too.
+func (r *Refusal) Delay(wish string, seen any) time.Duration {
+	switch {
+	case !r.Of(wish):
+		return 0
+	case r.seen != seen:
+		return min(time.Until(r.early), r.Wait()) // it may have been woken
+	}
+	return r.Wait()
 }
 
-// Wait is how long the pause lasts.
+// Wait is how long the pause lasts, whatever is to be asked.
 func (r *Refusal) Wait() time.Duration { return time.Until(r.next) }
 
-// Waits reports whether wish waits, whatever has changed since. A nil Refusal has nothing wait.
-func (r *Refusal) Waits(wish string) bool { return r != nil && !r.Due(wish, r.seen) }
+// Waits reports whether wish waits, if its answer depends on nothing else. A nil Refusal has nothing wait.
+func (r *Refusal) Waits(wish string) bool { return r != nil && r.Delay(wish, r.seen) > 0 }
 
 // Of reports whether it was wish that was refused, or may have been.
 func (r *Refusal) Of(wish string) bool { return r.wish == wish || wish == Unknown }
@@ -134,15 +140,16 @@ func (r *Refusal) pause(objects int, share time.Duration) time.Duration {
 	case r.asked == 0 && objects <= fates.Few:
 		return slow
 	}
-	return max(min(slow<<min(doubled, 10), longest), time.Duration(objects*r.requests())*share)
+	return max(min(slow<<min(doubled, 10), longest), r.share(objects, share))
 }
 
-// requests is how many an ask costs: what came of one that was not taken for good is looked at.
-func (r *Refusal) requests() int {
-	if f := r.Kind.Fate(); f == fates.Refused || f == fates.Waits {
-		return 1
+// share is the pause of each of a line of objects, in which an ask of one costs two requests where it was not
+// taken for good: what came of it is looked at.
+func (r *Refusal) share(objects int, each time.Duration) time.Duration {
+	if f := r.Kind.Fate(); f != fates.Refused && f != fates.Waits {
+		objects *= 2
 	}
-	return 2
+	return time.Duration(objects) * each
 }
 
 // A Budget is what all Ledgers of a Sync may ask in all. The zero value is ready to use.
@@ -167,30 +174,36 @@ type place struct {
 	kind fates.Kind
 }
 
-// A line is what was refused, in the order in which it was.
+// A line is what was refused, in the order in which it was, or was last due before its time.
 type line struct {
 	members map[key]*Refusal
-	order   []key // also of some that have left
+	order   []entry
 }
+
+// An entry is a member of a line, unless that has left, or has another entry.
+type entry struct {
+	key     key
+	refusal *Refusal
+}
+
+func (l *line) stands(e entry) bool { return l.members[e.key] == e.refusal }
 
 func (l *line) join(k key, r *Refusal) {
-	if len(l.order) > 2*len(l.members)+16 {
-		l.order = slices.DeleteFunc(l.order, func(k key) bool { return l.members[k] == nil })
-	}
 	l.members[k] = r
-	l.order = append(l.order, k)
+	if l.order = append(l.order, entry{k, r}); len(l.order) > 2*len(l.members)+16 {
+		l.order = slices.DeleteFunc(l.order, func(e entry) bool { return !l.stands(e) })
+	}
 }
 
-// first takes out of the order the first few whose pause is not over.
-func (l *line) first(most int) (waiting []key) {
-	for len(l.order) > 0 && len(waiting) < most {
-		k := l.order[0]
-		l.order = l.order[1:]
-		if r := l.members[k]; r != nil && r.Wait() > 0 && !slices.Contains(waiting, k) {
-			waiting = append(waiting, k)
+// first takes out of the order the first few members, which have to join again.
+func (l *line) first(most int) (members []key) {
+	for len(l.order) > 0 && len(members) < most {
+		if e := l.order[0]; l.stands(e) {
+			members = append(members, e.key)
 		}
+		l.order = l.order[1:]
 	}
-	return waiting
+	return members
 }
 
 type key struct {
@@ -224,8 +237,11 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	defer l.mu.Unlock()
 	k := key{object, ask}
 	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: asked.Began, wish: asked.Wish, seen: asked.Seen}
-	if before := l.refusals[k]; before != nil && before.Of(asked.Wish) {
-		r.Since, r.asked, r.wish = before.Since, before.asked+1, before.wish
+	if before := l.refusals[k]; before != nil {
+		r.Since = before.Since
+		if before.Of(asked.Wish) {
+			r.asked, r.wish = before.asked+1, before.wish
+		}
 	}
 	l.drop(k)
 	l.refusals[k] = r
@@ -239,6 +255,13 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 		l.budget.crowds.Add(1)
 	}
 	r.next = time.Now().Add(max(r.pause(objects, l.budget.share()), fates.Asked(err)))
+	if r.Kind.Fate() == fates.Again {
+		early := r.Kind.Pause(r.asked + 1)
+		if objects > fates.Few {
+			early = max(early, r.share(objects, l.budget.share()))
+		}
+		r.early = time.Now().Add(early)
+	}
 	return r
 }
 
@@ -271,7 +294,7 @@ func (l *Ledger) Forget(object cache.ObjectName) {
 func (l *Ledger) Keep(object cache.ObjectName, asked func(Ask) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Deletion, Status, Message, SourceRead, TargetRead, Access, SourceWrite, TargetWrite, Copy} {
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, SourceRead, TargetRead, Access, SourceWrite, Copy} {
 		if !asked(ask) {
 			l.drop(key{object, ask})
 		}
@@ -317,14 +340,16 @@ func (a Ask) ofSource() bool {
 
 // ofAccess reports whether people learn of a refusal as one of access to the object.
 func (a Ask) ofAccess() bool {
-	return a == SourceRead || a == TargetRead || a == Access || a == SourceWrite || a == TargetWrite
+	return a == SourceRead || a == TargetRead || a == Access || a == SourceWrite
 }
 
-// hurry ends the pause of what was refused.
+// hurry ends the pause of what was refused, which is then the last of its line: it may not be asked, as where its
+// API server is gone again.
 func (l *Ledger) hurry(k key) {
 	now := *l.refusals[k]
 	now.next = time.Time{}
-	l.refusals[k], l.lines[place{k.ask, now.Kind}].members[k] = &now, &now
+	l.refusals[k] = &now
+	l.lines[place{k.ask, now.Kind}].join(k, &now)
 }
 
 // Count is how many objects are refused a wish.

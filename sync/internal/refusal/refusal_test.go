@@ -24,6 +24,8 @@ var (
 
 func named(n int) cache.ObjectName { return cache.NewObjectName("team", fmt.Sprintf("w%05d", n)) }
 
+func due(r *Refusal, wish string, seen any) bool { return r.Delay(wish, seen) <= 0 }
+
 // One object is asked again after pauses that double, up to ten minutes, and at once when
 // what is asked changes.
 func TestOneObject(t *testing.T) {
@@ -32,12 +34,12 @@ func TestOneObject(t *testing.T) {
 		var pauses []time.Duration
 		for range 10 {
 			r := l.Refused(named(1), Spec, Asked{"wish", 1, time.Now()}, quota)
-			if r.Due("wish", 1) || !r.Due("another", 1) || !r.Due("wish", 2) || !r.Lasts() {
-				t.Fatalf("after %v: due %t, another wish %t, another list %t, told %t", pauses, r.Due("wish", 1), r.Due("another", 1), r.Due("wish", 2), r.Lasts())
+			if due(r, "wish", 1) || !due(r, "another", 1) || !due(r, "wish", 2) || !r.Lasts() {
+				t.Fatalf("after %v: due %t, another wish %t, another list %t, told %t", pauses, due(r, "wish", 1), due(r, "another", 1), due(r, "wish", 2), r.Lasts())
 			}
 			pauses = append(pauses, r.Wait())
 			time.Sleep(r.Wait())
-			if !l.Of(named(1), Spec).Due("wish", 1) {
+			if !due(l.Of(named(1), Spec), "wish", 1) {
 				t.Fatalf("not due after %v", r.Wait())
 			}
 		}
@@ -45,8 +47,8 @@ func TestOneObject(t *testing.T) {
 		if !slices.EqualFunc(pauses, want, func(a time.Duration, b float64) bool { return a.Seconds() == b }) {
 			t.Errorf("pauses %v, want %v in seconds", pauses, want)
 		}
-		if r := l.Refused(named(1), Spec, Asked{Unknown, 1, time.Now()}, quota); r.Wait() != longest || r.Due(Unknown, 1) || r.Due("wish", 1) || !r.Due("mended", 1) {
-			t.Errorf("what is not known for a moment waits %v, and is due: %t", r.Wait(), r.Due(Unknown, 1))
+		if r := l.Refused(named(1), Spec, Asked{Unknown, 1, time.Now()}, quota); r.Wait() != longest || due(r, Unknown, 1) || due(r, "wish", 1) || !due(r, "mended", 1) {
+			t.Errorf("what is not known for a moment waits %v, and is due: %t", r.Wait(), due(r, Unknown, 1))
 		}
 		if r := l.Refused(named(1), Spec, Asked{"mended", 1, time.Now()}, quota); r.Wait() != 5*time.Second {
 			t.Errorf("another wish waits %v", r.Wait())
@@ -73,6 +75,58 @@ func TestPassing(t *testing.T) {
 		}
 		if asked > 7 {
 			t.Errorf("asked %d times in %v", asked, passing)
+		}
+	})
+}
+
+// What meets another state than was seen is due soon once that is another one again, and ever more rarely if it is so each time.
+func TestMoving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLedger(&Budget{}, func(cache.ObjectName) {})
+		moved, began := apierrors.NewConflict(schema.GroupResource{Resource: "widgets"}, "a", errors.New("the object has been modified")), time.Now()
+		asked := 0
+		for ; time.Since(began) < time.Hour; asked++ {
+			r := l.Refused(named(1), Spec, Asked{"wish", asked, time.Now()}, moved)
+			if !due(r, "another", asked) || asked == 0 && r.Delay("wish", asked+1) > 100*time.Millisecond {
+				t.Fatalf("another wish is due %t, another version after %v", due(r, "another", asked), r.Delay("wish", asked+1))
+			}
+			time.Sleep(max(r.Delay("wish", asked+1), time.Millisecond))
+		}
+		if asked > 130 {
+			t.Errorf("asked %d times in an hour", asked)
+		}
+		asked = 0
+		for range 3600 {
+			for n := range 10 * fates.Few {
+				if before := l.Of(named(n), Spec); before == nil || due(before, "wish", asked) {
+					asked++
+					l.Refused(named(n), Spec, Asked{"wish", -asked, time.Now()}, moved)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if asked > 4*3600/4 {
+			t.Errorf("a crowd is asked %d times in an hour", asked)
+		}
+	})
+}
+
+// One of a crowd that is woken is due, also where it is another version than was seen.
+func TestMovingIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var woken cache.ObjectName
+		l := NewLedger(&Budget{}, func(n cache.ObjectName) { woken = n })
+		moved := apierrors.NewConflict(schema.GroupResource{Resource: "widgets"}, "a", errors.New("the object has been modified"))
+		for n := range 100 * fates.Few {
+			l.Refused(named(n), Spec, Asked{"wish", 1, time.Now()}, moved)
+		}
+		first := l.Of(named(0), Spec)
+		if due(first, "wish", 2) {
+			t.Fatal("one of a crowd is due at once")
+		}
+		l.Accepted(named(1), Spec)
+		if !due(l.Of(woken, Spec), "wish", 2) {
+			t.Errorf("%v is woken, and due in %v", woken, l.Of(woken, Spec).Delay("wish", 2))
 		}
 	})
 }
@@ -126,7 +180,7 @@ func playRefusals(t *testing.T, reasons []error, ledgers int) {
 	requests := func(during time.Duration) (n int) {
 		for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
 			for i := range objects {
-				if of(i).Of(named(i), Spec).Due("wish", 1) {
+				if due(of(i).Of(named(i), Spec), "wish", 1) {
 					n++
 					ask(i)
 				}
@@ -142,14 +196,14 @@ func playRefusals(t *testing.T, reasons []error, ledgers int) {
 		t.Errorf("a refusal of another kind waits %v", r.Wait())
 	}
 	for n := range objects { // of which some are due by themselves
-		if n < ledgers*len(reasons) || of(n).Of(named(n), Spec).Due("wish", 1) {
+		if n < ledgers*len(reasons) || due(of(n).Of(named(n), Spec), "wish", 1) {
 			woken = append(woken, named(n))
 		}
 	}
-	for len(woken) > 0 {
-		l := of(slices.IndexFunc(all, func(l *Ledger) bool { return l.Of(woken[0], Spec) != nil }))
-		l.Accepted(woken[0], Spec)
-		woken = woken[1:]
+	for ; len(woken) > 0; woken = woken[1:] { // some of them twice
+		if i := slices.IndexFunc(all, func(l *Ledger) bool { return l.Of(woken[0], Spec) != nil }); i >= 0 {
+			all[i].Accepted(woken[0], Spec)
+		}
 	}
 	left := 0
 	for _, l := range all {
@@ -169,7 +223,7 @@ func TestRecovered(t *testing.T) {
 		l.Refused(named(2), Spec, Asked{"wish", 1, time.Now()}, errors.New("connection refused"))
 		l.Refused(named(3), Access, Asked{"", 1, time.Now()}, webhook)
 		l.Recovered()
-		if woken[named(1)] || !woken[named(2)] || !woken[named(3)] || !l.Of(named(2), Spec).Due("wish", 1) {
+		if woken[named(1)] || !woken[named(2)] || !woken[named(3)] || !due(l.Of(named(2), Spec), "wish", 1) {
 			t.Errorf("woken: %v", woken)
 		}
 		if first := l.First(func(*Refusal) bool { return true }); first == nil || first.Kind != l.Of(named(3), Access).Kind {

@@ -148,7 +148,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return waitPause, true, nil
 	case s == StepCopy && wait > 0:
 		return wait, true, nil
-	case s.asks() && refused != nil && !refused.Due(p.ask(), nil):
+	case s.asks() && refused != nil && refused.Delay(p.ask(), nil) > 0:
 		return c.wait(p, r, refused), true, nil
 	}
 	began := time.Now()

@@ -14,8 +14,8 @@ type state struct {
 	claimed  bool // it is of a cluster that has been replaced, and the claim that it was for is there
 	read     bool // a target reads it still, though its source is being deleted
 	held     bool // too many copies go, so that this one waits
-	verified bool // that the original, or what refers to it, has gone was confirmed live, or that the copy goes
-	shared   bool // and that another Sync wants the copy too
+	verified bool // a live read has confirmed that the original, or what refers to it, has gone, or that the copy goes
+	shared   bool // a live read has shown that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
 	stays    bool // the original, in this version, is of a type that does not travel, and has no copy of ours
 	goes     bool // the copy has to go although the original, in this version, is there

@@ -33,7 +33,7 @@ func Source(n *names.Names) func(any) any {
 	}
 }
 
-// In no object but a cached one.
+// Keys of the notes that this package adds to the metadata of a cached source. No API server has them.
 const (
 	syncFinalizers = "klutch.anynines.com/finalizers"
 	servedStatus   = "klutch.anynines.com/served"
@@ -139,7 +139,7 @@ func Target(n *names.Names, keep map[string]bool) func(any) any {
 	}
 }
 
-// In no object but a cached one.
+// Keys of such notes about the fields of a cached target that others have, or share.
 const (
 	lostClaims   = "klutch.anynines.com/lost"
 	sharedClaims = "klutch.anynines.com/shared"

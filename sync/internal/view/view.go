@@ -90,7 +90,7 @@ type Part struct {
 	*watchstore.Store
 	view      *View
 	log       logr.Logger
-	Confirmed atomic.Int64 // as of which list the clusters were
+	Confirmed atomic.Int64 // the list as of which the clusters were confirmed
 	known     atomic.Bool
 }
 
