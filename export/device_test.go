@@ -565,3 +565,27 @@ func inPages(t *testing.T, client *fake.Clientset) clienttesting.ReactionFunc {
 		return true, page, nil
 	}
 }
+
+// A login on another device that cannot go on says which command begins another one, or where to enter the code
+// of a terminal that still waits: a command without --device prints no code, and a page that is loaded again
+// after a pause may have lost its login.
+func TestDeviceLeadsOn(t *testing.T) {
+	c, _ := openDeviceCounter(t)
+	code := newTerminal(t, c.do, nil).device.UserCode
+	ada, many := c.browser("ada", "engine"), c.browser("many", "groups")
+	deviceSignIn(t, ada, c.url, code, [2]string{"ada", "engine"})
+	deviceSignIn(t, many, c.url, code, [2]string{"many", "groups"})
+	confirm(t, c, ada, code)
+	for what, test := range map[string]struct {
+		page reply
+		want string
+	}{
+		"a code that is over":      {confirm(t, c, many, code), "Run kubectl bind " + c.url + " --device and enter the code that it prints at " + c.url + "/device."},
+		"a callback that is over":  {c.do(http.MethodGet, "/callback?code=x&state=y", ""), "If kubectl bind --device still waits, enter its code at " + c.url + "/device."},
+		"a session that has ended": {c.do(http.MethodGet, "/services", ""), "If kubectl bind --device still waits, enter its code at " + c.url + "/device."},
+	} {
+		if !strings.Contains(test.page.Body, test.want) {
+			t.Errorf("%s: %d %s", what, test.page.Status, test.page.Body)
+		}
+	}
+}

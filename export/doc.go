@@ -89,8 +89,9 @@
 // A change of an API that takes something away is held, see [Options.BreakingChanges].
 // When a CRD vanishes its exports stay, with a condition: an absence is never taken
 // for a wish to delete. A service namespace is deleted only when no object of an
-// exported API is left in it. A request for a cluster-scoped API is refused: no rule of
-// RBAC ends at a prefix, so that each tenant would see the objects of all.
+// exported API is left in it. A request for a cluster-scoped API is refused, unless
+// [Options.PrefixedAPIs] names the API: no rule of RBAC ends at a prefix, so that each
+// tenant would see the objects of all.
 //
 // Rate limits and connection limits are those of one replica; behind a gateway
 // [Handshake].TrustedProxies has to name it. The renewal of a credential costs about

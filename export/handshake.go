@@ -53,8 +53,8 @@ type Limits struct {
 	// at once; a /48 of IPv6, whose /64s count as addresses, may send eight times as
 	// many. Default 600.
 	PerAddress int
-	// PerSubject is how often a minute one identity may bind or sign in, and how often
-	// it may look at the offer. A sign-in counts once more for each 4 KB of groups, which
+	// PerSubject is how often a minute one identity may bind or sign in, how often it may
+	// look at the offer, and how often its programs may bring codes. A sign-in counts once more for each 4 KB of groups, which
 	// are kept in the Control Plane Cluster for half an hour. Default 60.
 	PerSubject int
 }

@@ -77,14 +77,21 @@ func newStill(t *testing.T) *still {
 		fakecluster.Resource{GroupVersionResource: tenant.ExportResource, Kind: "APIServiceExport"},
 		fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
 	), fake.NewClientset(), "", nil}
-	h := tenant.Holder{Issuer: "https://issuer", Subject: "ada", Cluster: "c1"}
-	s.tenant = h.Namespace("cluster")
+	s.tenant = s.settle("ada")
+	return s
+}
+
+// settle makes the namespace of a tenant of subject.
+func (s *still) settle(subject string) string {
+	s.Helper()
+	h := tenant.Holder{Issuer: "https://issuer", Subject: subject, Cluster: "c1"}
+	name := h.Namespace("cluster")
 	ns := object("{apiVersion: v1, kind: Namespace}")
-	ns.SetName(s.tenant)
-	ns.SetLabels(map[string]string{v1alpha1.TenantLabel: s.tenant})
+	ns.SetName(name)
+	ns.SetLabels(map[string]string{v1alpha1.TenantLabel: name})
 	ns.SetAnnotations(h.Annotations())
 	s.put(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", ns)
-	return s
+	return name
 }
 
 func (s *still) put(gvr schema.GroupVersionResource, namespace string, u *unstructured.Unstructured) {
@@ -98,7 +105,7 @@ func (s *still) put(gvr schema.GroupVersionResource, namespace string, u *unstru
 func (s *still) informers(c *control) []cache.SharedIndexInformer {
 	all := []cache.SharedIndexInformer{c.caches.ClusterBindings, c.requests.Requests, c.caches.Owned, c.caches.CRDs, c.caches.Exports, c.templates}
 	if s.typed != nil {
-		all = append(all, c.caches.Namespaces, c.caches.Bindings, c.caches.Roles, c.caches.Entries)
+		all = append(all, c.caches.Namespaces, c.caches.Accounts, c.caches.Bindings, c.caches.Roles, c.caches.Entries)
 	}
 	return all
 }

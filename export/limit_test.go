@@ -3,21 +3,26 @@
 package export
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // P10: one address cannot keep the backend busy. Programs are told so in JSON, and
@@ -149,6 +154,54 @@ func TestP10LooksAreLimited(t *testing.T) {
 		if got := must(b.Submit(t.Context(), page.Forms[i])); got.Status != want {
 			t.Errorf("a form without a choice: %d, want %d", got.Status, want)
 		}
+	}
+}
+
+// asked is an Authorizer that counts.
+type asked struct {
+	Authorizer
+
+	times atomic.Int64
+}
+
+func (a *asked) Authorize(ctx context.Context, id *auth.Identity, s Service) error {
+	a.times.Add(1)
+	return a.Authorizer.Authorize(ctx, id, s)
+}
+
+// P10: nor does a program have the backend look at the offer more often than its person may, by a code that was
+// used.
+func TestP10CodesAreLimited(t *testing.T) {
+	looks := &asked{}
+	c, _ := openDeviceCounter(t, func(o *Options) {
+		looks.Authorizer, o.Authorizer = o.Authorizer, looks
+		o.Handshake.Limits.PerSubject = 6
+	})
+	b := c.browser("ada", "engine")
+	g, err := auth.Login(t.Context(), auth.LoginOptions{
+		AuthorizeURL: c.url + "/authorize", Issuer: c.url, ClientID: handshake.ClientID, Scopes: []string{v1alpha1.ScopeOffer},
+		Open: func(target string) error {
+			_, err := b.Visit(t.Context(), target)
+			return err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks.times.Store(0)
+	statuses := map[int]int{}
+	var form string
+	if _, err := g.Redeem(t.Context(), func(_ context.Context, asked url.Values) ([]byte, error) {
+		form = asked.Encode()
+		return nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		statuses[c.do(http.MethodPost, "/token", form).Status]++
+	}
+	if n := looks.times.Load(); n > 6*4 || statuses[200] != 1 || statuses[400] != 5 || statuses[429] != 94 {
+		t.Errorf("%d questions about four services, answers %v", n, statuses)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -133,6 +134,48 @@ func TestAnsweredRequestsArePruned(t *testing.T) {
 			time.Sleep(time.Second)
 			if left, err := requests.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) >= tenant.MaxRequests {
 				t.Fatalf("%d requests are there after %d s, %v", len(left.Items), i, err)
+			}
+		}
+	})
+}
+
+// P10: a tenant that makes requests and deletes them meets no quota. To look at one the backend reads the
+// offer: it does so as often a minute as a tenant may have requests, and answers each that stays.
+func TestP10RequestsOfOneTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStill(t)
+		s.Serve(fakecluster.Resource{GroupVersionResource: tenant.RequestResource, Kind: "APIServiceExportRequest"})
+		var looks atomic.Int64
+		s.kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			looks.Add(1)
+			return false, nil, nil
+		})
+		s.run("apiserviceexportrequest", Options{})
+		synctest.Wait()
+		requests := s.Client().Resource(tenant.RequestResource).Namespace(s.tenant)
+		const minutes = 10
+		for i := range minutes * 60 * 10 {
+			name := fmt.Sprintf("r%d", i)
+			s.put(tenant.RequestResource, s.tenant, requestOf(name, "widgets.example.org"))
+			time.Sleep(time.Minute / 600)
+			if err := requests.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := looks.Load(); n > (minutes+1)*tenant.MaxRequests {
+			t.Errorf("%d looks in %d minutes", n, minutes)
+		}
+		for i := range tenant.MaxRequests {
+			s.put(tenant.RequestResource, s.tenant, requestOf(fmt.Sprintf("stays%d", i), "widgets.example.org"))
+		}
+		time.Sleep(2 * time.Minute)
+		all, err := requests.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range all.Items {
+			if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != string(v1alpha1.RequestFailed) {
+				t.Errorf("%s: %q", u.GetName(), phase)
 			}
 		}
 	})

@@ -62,12 +62,19 @@ var (
 
 func newSpaces(t *testing.T, opts Options) *spaces {
 	t.Helper()
+	return newSpacesOf(t, "apiservicenamespace", opts)
+}
+
+// newSpacesOf is newSpaces with another controller.
+func newSpacesOf(t *testing.T, controller string, opts Options) *spaces {
+	t.Helper()
 	s := &spaces{still: newStill(t), requests: map[string]int{}}
 	for _, r := range []fakecluster.Resource{
 		{GroupVersionResource: roles, Kind: "Role", Plain: true},
 		{GroupVersionResource: roleBindings, Kind: "RoleBinding", Plain: true},
 		{GroupVersionResource: clusterRoles, Kind: "ClusterRole", Plain: true, Cluster: true},
 		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}, Kind: "ResourceQuota"},
+		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, Kind: "ServiceAccount", Plain: true},
 		{GroupVersionResource: tenant.NamespaceResource, Kind: "APIServiceNamespace"},
 	} {
 		s.Serve(r)
@@ -92,7 +99,7 @@ func newSpaces(t *testing.T, opts Options) *spaces {
 		}
 		return do()
 	})
-	s.run("apiservicenamespace", opts)
+	s.run(controller, opts)
 	synctest.Wait()
 	return s
 }
@@ -486,4 +493,227 @@ func (s *spaces) has(gvr schema.GroupVersionResource, namespace, name, list stri
 	if all, _, _ := unstructured.NestedSlice(u.Object, list); len(all) != want {
 		s.Errorf("%s %s has %d %s, want %d", gvr.Resource, name, len(all), list, want)
 	}
+}
+
+// What an API server refuses a tenant is asked for ever more rarely, however often the konnector reports, or
+// whoever has the tenant's credential writes a status.
+func TestStatusesEndNoPause(t *testing.T) {
+	for controller, test := range map[string]struct {
+		refused string
+		write   func(*spaces)
+	}{
+		"tenant": {"create rolebindings", func(s *spaces) { s.beat() }},
+		"apiservicenamespace": {"create namespaces", func(s *spaces) {
+			patch := fmt.Appendf(nil, `{"status":{"storedVersions":[%q]}}`, time.Now().String())
+			_, err := s.Client().Resource(tenant.ExportResource).Namespace(s.tenant).Patch(s.Context(), "widgets.example.org", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			if err != nil {
+				s.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(controller, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSpacesOf(t, controller, Options{})
+				s.put(tenant.ClusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster}}"))
+				s.mu.Lock()
+				s.refuse = func(r fakecluster.Request) error {
+					if r.Verb+" "+r.Resource.Resource == test.refused {
+						return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("a policy says no"))
+					}
+					return nil
+				}
+				s.mu.Unlock()
+				s.ask("team")
+				time.Sleep(time.Hour)
+				before := s.sent()[test.refused]
+				for range 60 {
+					test.write(s)
+					time.Sleep(time.Minute)
+				}
+				if n := s.sent()[test.refused]; before == 0 || n > 20 {
+					t.Errorf("refused %d times in the first hour, and %d times in an hour with a status a minute", before, n)
+				}
+			})
+		})
+	}
+}
+
+// A tenant that asks for service namespaces and gives them up meets no cap: it may begin as many a minute as it
+// may have, each that stays comes, and is told to wait meanwhile. As many as it may have come at once, and
+// what one tenant does keeps no other one waiting.
+func TestServiceNamespacesOfOneTenantArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most, minutes = 200, 3 // most is the cap of Options
+		s := newSpaces(t, Options{})
+		s.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		s.put(offer.CRDResource, "", crdOf("widgets", v1alpha1.NamespacedScope))
+		for i := range most {
+			s.ask(fmt.Sprintf("team-%d", i))
+		}
+		time.Sleep(time.Second)
+		for i := range most {
+			if name := fmt.Sprintf("team-%d", i); !s.serves(name) {
+				t.Fatalf("%s is not there after a second", name)
+			}
+			s.give(fmt.Sprintf("team-%d", i))
+		}
+		s.sent()
+		for i := range minutes * 600 {
+			s.ask(fmt.Sprintf("loop-%d", i))
+			time.Sleep(time.Minute/600 - requestTime) // to give it up is a request
+			s.give(fmt.Sprintf("loop-%d", i))
+		}
+		other := s.neighbour()
+		other.ask("team")
+		time.Sleep(time.Second)
+		if !other.serves("team") {
+			t.Errorf("the neighbour waits: %q", other.condition("team"))
+		}
+		if n := s.sent()["create namespaces"]; n > (minutes+1)*most+1 { // the last one is the neighbour's
+			t.Errorf("%d service namespaces in %d minutes", n, minutes)
+		}
+		for i := range 2 * most { // of which half are beyond the cap
+			s.ask(fmt.Sprintf("stays-%d", i))
+		}
+		time.Sleep(15 * time.Second)
+		said := map[string]int{}
+		for i := range 2 * most {
+			said[s.condition(fmt.Sprintf("stays-%d", i))]++
+		}
+		if n := said["TooMany: a tenant may begin 200 service namespaces a minute, and has begun as many: this one waits for its turn"]; n == 0 || n > most {
+			t.Errorf("after fifteen seconds they say %v", said)
+		}
+		time.Sleep(2 * time.Minute)
+		served := 0
+		for i := range 2 * most {
+			served += tenant.One(s.serves(fmt.Sprintf("stays-%d", i)))
+		}
+		if served != most {
+			t.Errorf("%d that stay are there, want %d", served, most)
+		}
+	})
+}
+
+// give gives up a service namespace.
+func (s *spaces) give(name string) {
+	s.Helper()
+	if err := s.Client().Resource(tenant.NamespaceResource).Namespace(s.tenant).Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// neighbour is another tenant of the same cluster, without exports.
+func (s *spaces) neighbour() *spaces {
+	s.Helper()
+	still := *s.still
+	still.tenant = still.settle("grace")
+	return &spaces{still: &still}
+}
+
+// A write of a service namespace that is answered 409 for hours is tried a few times at once and then ever more
+// rarely, as package fates has it: it is told, and holds no worker that another tenant waits for.
+func TestConflictsForHoursHoldNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const asked = 32
+		s := newSpaces(t, Options{})
+		s.mu.Lock()
+		s.refuse = func(r fakecluster.Request) error {
+			if r.Resource == roleBindings && r.Object.Name == v1alpha1.TenantRoleBinding && strings.HasPrefix(r.Object.Namespace, s.tenant) {
+				return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("another one was faster"))
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		for i := range asked {
+			s.ask(fmt.Sprintf("team-%d", i))
+		}
+		other := s.neighbour()
+		for round := range 3 {
+			name := fmt.Sprintf("round-%d", round)
+			other.ask(name)
+			time.Sleep(2 * time.Second)
+			if !other.serves(name) {
+				t.Errorf("round %d: the neighbour waits", round)
+			}
+			if round > 0 && s.condition("team-1") == "" {
+				t.Errorf("round %d: it is not told", round)
+			}
+			time.Sleep(10 * time.Minute)
+			n := 0
+			for write, times := range s.sent() {
+				if strings.HasSuffix(write, " rolebindings") && !strings.HasPrefix(write, "get ") {
+					n += times
+				}
+			}
+			if most := 6 * asked * int(12*time.Minute/fates.Conflict.Longest()); round > 0 && (n == 0 || n > most) {
+				t.Errorf("round %d: %d writes of role bindings, want %d at most", round, n, most)
+			}
+		}
+		s.mu.Lock()
+		s.refuse = nil
+		s.mu.Unlock()
+		time.Sleep(2 * fates.Conflict.Longest())
+		if !s.serves("team-1") {
+			t.Errorf("afterwards: %q", s.condition("team-1"))
+		}
+	})
+}
+
+// What the platform answers slowly for the namespaces of one tenant, as where a webhook hangs, keeps no other one waiting.
+func TestSlowAnswersForOneTenantHoldNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpaces(t, Options{})
+		s.mu.Lock()
+		s.refuse = func(r fakecluster.Request) error {
+			if strings.HasPrefix(r.Object.Namespace, s.tenant) || strings.HasPrefix(r.Object.Name, s.tenant) {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		for i := range 2 * askedAtOnce {
+			s.ask(fmt.Sprintf("team-%d", i))
+		}
+		time.Sleep(time.Second)
+		other := s.neighbour()
+		other.ask("team")
+		time.Sleep(time.Second)
+		if !other.serves("team") {
+			t.Errorf("the neighbour waits: %q", other.condition("team"))
+		}
+	})
+}
+
+// The keys of some controllers are tenants, in no namespace: what three of them wait for holds no worker of a fourth.
+func TestSlowAnswersForThreeTenantsHoldNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpacesOf(t, "tenant", Options{})
+		var slow sync.Map
+		s.mu.Lock()
+		s.refuse = func(r fakecluster.Request) error {
+			for _, place := range []string{r.Object.Namespace, r.Object.Name} {
+				if _, is := slow.Load(place); is {
+					time.Sleep(time.Minute)
+				}
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		for _, subject := range []string{"bob", "carol", "dan"} {
+			h := tenant.Holder{Issuer: "https://issuer", Subject: subject, Cluster: "c1"}
+			slow.Store(h.Namespace("cluster"), true)
+			s.settle(subject)
+		}
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		clear(s.requests)
+		s.mu.Unlock()
+		s.settle("grace")
+		time.Sleep(2 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.requests) < 2 { // one is to make the namespace
+			t.Errorf("the fourth waits: %v", s.requests)
+		}
+	})
 }

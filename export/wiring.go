@@ -25,6 +25,7 @@ import (
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/exporttemplate"
 	"github.com/klutch-go/sdk/internal/group"
+	"github.com/klutch-go/sdk/internal/limit"
 	"github.com/klutch-go/sdk/internal/typed"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -106,7 +107,7 @@ func newControl(e *Exporter) (*control, error) {
 	c.tenants = tenant.NewControllers(e.tenants, c.caches, schemas.ResourceOf)
 	c.requests = &offer.Requests{
 		Clients: e.clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
-		Rights: e.tenants.Rights, Caches: c.caches, Authorizations: c.tenants.Authorizations,
+		Rights: e.tenants.Rights, Caches: c.caches, Authorizations: c.tenants.Authorizations, Looks: limit.PerMinute(tenant.MaxRequests),
 	}
 	c.exports = &offer.Exports{
 		Clients: e.clients, Review: e.opts.ReviewInterval, Breaking: e.opts.BreakingChanges, Exports: c.caches.Exports, Services: c.services, Schemas: schemas,
@@ -150,39 +151,56 @@ func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainform
 	return inf
 }
 
-// A watch is an informer and which keys of a controller an object of it concerns.
-type watch struct {
-	from cache.SharedIndexInformer
-	keys func(metav1.Object) []cache.ObjectName
+// A feed has a controller look at what objects of an informer concern.
+type feed func(*controller.Controller) error
+
+// watch feeds the keys that each event of from concerns.
+func watch(from cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) feed {
+	return func(c *controller.Controller) error {
+		_, err := c.Watch(from, keys)
+		return err
+	}
+}
+
+// watchSpecs is watch where the statuses, which tenants write, concern nothing.
+func watchSpecs(from cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) feed {
+	return func(c *controller.Controller) error {
+		_, err := c.WatchSpecs(from, keys)
+		return err
+	}
 }
 
 // controllers are the controllers and what they listen to.
 func (c *control) controllers() (map[string]*controller.Controller, error) {
 	all := map[string]*controller.Controller{}
 	var errs []error
-	work := func(opts controller.Options, name string, fn controller.Func, watches ...watch) {
+	work := func(opts controller.Options, name string, fn controller.Func, feeds ...feed) {
 		opts.Patience = lastRetry
 		ctrl := controller.New(name, fn, opts)
-		for _, f := range watches {
-			_, err := ctrl.Watch(f.from, f.keys)
-			errs = append(errs, err)
+		for _, f := range feeds {
+			errs = append(errs, f(ctrl))
 		}
 		all[name] = ctrl
 	}
-	add := func(name string, fn controller.Func, watches ...watch) {
-		work(controller.Options{Workers: 4}, name, fn, watches...)
+	add := func(name string, fn controller.Func, feeds ...feed) {
+		work(controller.Options{Workers: 4}, name, fn, feeds...)
 	}
-	add("tenant", c.tenants.Tenants.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.ClusterBindings, tenant.NamespaceKey},
-		watch{c.caches.Accounts, tenant.NamespaceKey}, watch{c.caches.Bindings, tenant.NamespaceKey}, watch{c.caches.Entries, tenant.NamespaceKey})
-	work(controller.Options{Workers: 4, Meanwhile: c.tenants.ClusterBindings.Meanwhile}, "clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
-	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
-	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered}, watch{c.caches.Owned, c.caches.ExportsOfAdopted},
-		watch{c.caches.ClusterBindings, c.caches.ExportsOfSilent}, watch{c.requests.Requests, offer.ExportsAskedFor})
-	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
-	add("prefixed", c.tenants.Prefixed.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.Exports, tenant.NamespaceKey})
-	work(controller.Options{Workers: 16}, "apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
-		watch{c.caches.Owned, c.caches.NamespacesKeys}, watch{c.caches.Bindings, c.caches.NamespaceAround}, watch{c.caches.Roles, c.caches.NamespaceAround},
-		watch{c.caches.Entries, c.caches.NamespaceAround}) // a tenant asks for many at once, and each pass waits for one answer after another
+	// For keys in the namespaces of tenants: what one tenant waits for holds no other one. Others are a tenant, or a
+	// service, each, in no namespace, and hold one worker.
+	fair := func(workers int) controller.Options {
+		return controller.Options{Workers: workers, PerNamespace: workers * 3 / 4}
+	}
+	add("tenant", c.tenants.Tenants.Reconcile, watch(c.caches.Owned, tenant.Key), watchSpecs(c.caches.ClusterBindings, tenant.NamespaceKey),
+		watch(c.caches.Accounts, tenant.NamespaceKey), watch(c.caches.Bindings, tenant.NamespaceKey), watch(c.caches.Entries, tenant.NamespaceKey))
+	work(controller.Options{Workers: 4, Meanwhile: c.tenants.ClusterBindings.Meanwhile}, "clusterbinding", c.tenants.ClusterBindings.Reconcile, watch(c.caches.ClusterBindings, controller.Self), watch(c.caches.Owned, tenant.ClusterBindingKey))
+	work(fair(4), "apiserviceexportrequest", c.requests.Reconcile, watch(c.requests.Requests, controller.Self), watch(c.caches.CRDs, c.requests.AskingFor))
+	work(fair(4), "apiserviceexport", c.exports.Reconcile, watch(c.caches.Exports, controller.Self), watch(c.caches.CRDs, c.exports.OfCRD), watch(c.templates, c.exportsOffered), watch(c.caches.Owned, c.caches.ExportsOfAdopted),
+		watch(c.caches.ClusterBindings, c.caches.ExportsOfSilent), watch(c.requests.Requests, offer.ExportsAskedFor))
+	add("apiserviceexporttemplate", c.reconcileTemplates, watch(c.templates, serviceKey), watch(c.caches.CRDs, c.offering))
+	add("prefixed", c.tenants.Prefixed.Reconcile, watch(c.caches.Owned, tenant.Key), watchSpecs(c.caches.Exports, tenant.NamespaceKey))
+	work(fair(16), "apiservicenamespace", c.tenants.Namespaces.Reconcile, watch(c.caches.Namespaces, controller.Self), watchSpecs(c.caches.Exports, c.caches.NamespacesOfTenant),
+		watch(c.caches.Owned, c.caches.NamespacesKeys), watch(c.caches.Bindings, c.caches.NamespaceAround), watch(c.caches.Roles, c.caches.NamespaceAround),
+		watch(c.caches.Entries, c.caches.NamespaceAround)) // a tenant asks for many at once, and each pass waits for one answer after another
 	return all, errors.Join(errs...)
 }
 

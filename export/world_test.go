@@ -107,7 +107,7 @@ func newWorld(t *testing.T) *world {
 func newStillWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel() // most of what a test does with it is to wait
-	w := &world{t: t, cluster: cluster.ForTest(t, "export"), issuer: testissuer.Start(t, testissuer.Options{Users: users}), log: &logs{}}
+	w := &world{t: t, cluster: cluster.Reused(t, "export"), issuer: testissuer.Start(t, testissuer.Options{Users: users}), log: &logs{}}
 	w.admin = must(kubernetes.NewForConfig(w.cluster.Config()))
 	w.dyn = must(dynamic.NewForConfig(w.cluster.Config()))
 	for _, crd := range slices.Collect(maps.Values(v1alpha1.CRDs())) {

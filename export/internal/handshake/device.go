@@ -148,7 +148,7 @@ func (h *devicePages) claim(w http.ResponseWriter, r *http.Request, s *session) 
 		h.pages.fail(w, r, problem{
 			Status: http.StatusNotFound, Title: "No terminal waits for this code",
 			What: "The code " + s.Login.UserCode + " is not one that a terminal shows now, or another person has used it.",
-			Next: "Run kubectl bind again and enter the code that it prints at " + h.opts.url(devicePage) + ".",
+			Next: "Run kubectl bind " + h.opts.External.String() + " --device and enter the code that it prints at " + h.opts.url(devicePage) + ".",
 		})
 	case err != nil:
 		h.pages.internal(w, r, err)

@@ -28,7 +28,7 @@ type limits struct {
 	addresses *limit.Limiter // of requests
 	networks  *limit.Limiter // of requests
 	subjects  *limit.Limiter // of identities that sign in or bind
-	views     *limit.Limiter // of identities that look at the offer
+	views     *limit.Limiter // of identities that look at the offer, or have their programs look
 	polls     *limit.Limiter // of programs that wait for a person
 }
 
@@ -96,6 +96,15 @@ func (h *limits) view(w http.ResponseWriter, r *http.Request, id *auth.Identity)
 		h.pages.tooMany(w, r, wait)
 	}
 	return wait > 0
+}
+
+// redemption lets the programs of an identity bring codes only so often, used ones too: what each is traded for
+// is looked up in the catalogue, and to tell the offer asks the API server about each service.
+func (h *limits) redemption(g *grant) error {
+	if wait := h.views.Take(g.Identity); wait > 0 {
+		return &OAuthError{Status: http.StatusTooManyRequests, Code: "slow_down", Description: "too many requests", Next: waitWords(wait)}
+	}
+	return nil
 }
 
 func who(id *auth.Identity) string { return id.Issuer + "\x00" + id.Subject }

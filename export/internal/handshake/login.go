@@ -135,7 +135,7 @@ func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
 		h.pages.fail(w, r, problem{
 			Status: http.StatusBadRequest, Title: "This is not the login that was begun here",
 			What: "Your browser does not know this login: it is too old, was begun in another browser, or another one was begun since.",
-			Next: "Run kubectl bind again and follow the link that it prints.",
+			Next: h.pages.anew(),
 		})
 		return
 	}

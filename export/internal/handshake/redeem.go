@@ -23,6 +23,7 @@ type redeemer struct {
 	visitors  *visitors
 	pages     *renderer
 	sessions  *sessions
+	limits    *limits
 	binder    *binder
 	terminals *terminals
 }
@@ -67,6 +68,9 @@ func (h *redeemer) redeemForm(ctx context.Context, form url.Values) (any, *grant
 	code, err := h.codeOf(ctx, form)
 	if err == nil {
 		err = h.openCode(code, form, g)
+	}
+	if err == nil {
+		err = h.limits.redemption(g)
 	}
 	if err != nil {
 		return nil, g, err

@@ -96,7 +96,7 @@ func (h *renderer) crossOrigin(w http.ResponseWriter, r *http.Request) {
 
 // internal shows that something is wrong on our side, and logs what.
 func (h *renderer) internal(w http.ResponseWriter, r *http.Request, err error) {
-	logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path)
+	h.visitors.failed(r, err)
 	h.fail(w, r, problem{
 		Status: http.StatusServiceUnavailable, Title: "The platform cannot do this now",
 		What: "The control plane could not do what is needed. The reason is in the log of the backend.",
@@ -172,8 +172,17 @@ func (h *renderer) notSignedIn(w http.ResponseWriter, r *http.Request) {
 	h.fail(w, r, problem{
 		Status: http.StatusUnauthorized, Title: "You are not signed in",
 		What: "There is no login in this browser, or it has ended.",
-		Next: "Run kubectl bind " + h.opts.External.String() + " and follow the link that it prints.",
+		Next: h.anew(),
 	})
+}
+
+// anew says how to begin again, or to go on with a terminal that waits.
+func (h *renderer) anew() string {
+	next := "Run kubectl bind " + h.opts.External.String() + " and follow the link that it prints."
+	if h.opts.Devices != nil {
+		next += " If kubectl bind --device still waits, enter its code at " + h.opts.url(devicePage) + "."
+	}
+	return next
 }
 
 func (h *renderer) otherLogin(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +197,7 @@ func (h *renderer) otherLogin(w http.ResponseWriter, r *http.Request) {
 func (h *renderer) refuseJSON(w http.ResponseWriter, r *http.Request, err error) {
 	refused := AsOAuth(err)
 	if refused == nil {
-		logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path)
+		h.visitors.failed(r, err)
 		refused = &OAuthError{
 			Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Description: "the control plane could not do what is needed",
 			Next: "try again in a minute; if it stays like this, tell the platform team",

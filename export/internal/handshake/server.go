@@ -58,7 +58,7 @@ func newServer(opts *Options) *Server {
 	return &Server{
 		opts, v, p, l, c, ss, b, t, e, in,
 		&chooser{opts, p, ss, l, b, e},
-		&redeemer{opts, v, p, ss, b, t},
+		&redeemer{opts, v, p, ss, l, b, t},
 		&devicePages{opts, p, c, ss, l, t, in},
 		&machines{opts, v, p, l, b},
 		&legacy{opts, p, ss, c, l, b, e},

@@ -3,7 +3,9 @@
 package handshake
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -65,6 +67,7 @@ func (h *visitors) requestID(r *http.Request) string {
 type refusals struct {
 	clients, all *limit.Limiter
 	unrecorded   atomic.Int64
+	unlogged     atomic.Int64 // failures of ours
 }
 
 func newRefusals() *refusals {
@@ -83,6 +86,19 @@ func (h *visitors) refused(r *http.Request, event string, keysAndValues ...any) 
 func (h *visitors) misused(r *http.Request, event string, keysAndValues ...any) {
 	whose := fmt.Sprint(keysAndValues[1], "\x00", keysAndValues[3])
 	h.recordRefusal(r, h.refusals.clients.Take(event+"\x00of\x00"+whose) > 0, event, keysAndValues)
+}
+
+// failed logs that the control plane could not do what a request needs. How often it has to is up to those who send
+// requests, so that the lines have a pace, and one that a client hung up on has none.
+func (h *visitors) failed(r *http.Request, err error) {
+	n := h.refusals
+	switch {
+	case errors.Is(r.Context().Err(), context.Canceled):
+	case n.clients.Take("failed") > 0:
+		n.unlogged.Add(1)
+	default:
+		logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path, "unlogged", n.unlogged.Swap(0))
+	}
 }
 
 // recordRefusal leaves a record, or counts it: the first one after some that were left out

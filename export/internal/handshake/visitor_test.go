@@ -3,12 +3,17 @@
 package handshake
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 
 	"github.com/klutch-go/sdk/auth"
 )
@@ -22,6 +27,33 @@ func TestP27UnrecordedAreCounted(t *testing.T) {
 	}
 	if left := h.refusals.unrecorded.Load(); left != 3 {
 		t.Errorf("%d are counted", left)
+	}
+}
+
+// TestP10FailuresAreLoggedAtAPace: a control plane that fails is no way to fill a log, neither by many requests nor by
+// some that are hung up on.
+func TestP10FailuresAreLoggedAtAPace(t *testing.T) {
+	var lines []string
+	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	h := newTestServer(nil)
+	ask := func(ctx context.Context) {
+		r := httptest.NewRequestWithContext(logr.NewContext(ctx, log), http.MethodPost, "/device/token", nil)
+		answer := httptest.NewRecorder()
+		if h.pages.refuseJSON(answer, r, errors.New("the control plane is down")); answer.Code != http.StatusServiceUnavailable {
+			t.Errorf("answered with %d", answer.Code)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	ask(gone)
+	if len(lines) > 0 {
+		t.Errorf("a client that hung up is logged: %q", lines)
+	}
+	for range 3 * RefusalsPerClient {
+		ask(t.Context())
+	}
+	if left := h.visitors.refusals.unlogged.Load(); len(lines) != RefusalsPerClient || left != 2*RefusalsPerClient {
+		t.Errorf("%d lines, %d left out: %q", len(lines), left, lines)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/expiring"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
@@ -38,6 +39,15 @@ type Exports struct {
 	Caches         *tenant.Caches
 	Authorizations *tenant.Authorizations
 	Logins         *tenant.Logins
+
+	judgments expiring.Cache[judgment] // by export
+}
+
+// A judgment says which part of a change an export takes over, and which changes are held.
+type judgment struct {
+	of   string                            // the change
+	next *v1alpha1.APIServiceExportCRDSpec // nil if nothing is taken over
+	held []crdcompat.Change
 }
 
 // Reconcile lets changes of a CRD and of its template flow into exports, and
@@ -47,6 +57,7 @@ type Exports struct {
 func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	export, ok := tenant.Lookup(e.Exports, key)
 	if !ok || export.DeletionTimestamp != nil {
+		e.judgments.Forget(key.String())
 		return 0, nil
 	}
 	if _, ok, err := e.Caches.HolderIn(ctx, key.Namespace); !ok {
@@ -171,24 +182,46 @@ func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 	case spec.Scope != export.Spec.Scope:
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, spec.Scope)), nil
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
+		e.judgments.Forget(cache.MetaObjectToName(export).String())
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
 	if e.holds(service) {
-		here := &export.Spec.APIServiceExportCRDSpec
-		next, held := crdcompat.Hold(ctx, here, spec, crdcompat.Change.Breaking, e.instances(export, now.spec)...)
-		if len(held) > 0 {
-			if !crdcompat.Same(here, next) {
-				hash, err := crdcompat.Hash(next)
+		if v := e.judgment(ctx, export, now, spec); len(v.held) > 0 {
+			if v.next != nil {
+				hash, err := crdcompat.Hash(v.next)
 				if err != nil {
 					return v1alpha1.Condition{}, err
 				}
-				r.schema(next, hash)
+				r.schema(v.next, hash)
 			}
-			return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(held, service)), nil
+			return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(v.held, service)), nil
 		}
 	}
 	r.schema(spec, now.hash)
 	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
+}
+
+// judgment judges the change of an export to spec, which is now's, anew at each review. A rule is judged by all
+// that the tenant has of the API, and the statuses that the tenant writes lead here.
+func (e *Exports) judgment(ctx context.Context, export *v1alpha1.APIServiceExport, now publication, spec *v1alpha1.APIServiceExportCRDSpec) judgment {
+	key, of := cache.MetaObjectToName(export).String(), fmt.Sprintf("%s %d %s", export.UID, export.Generation, now.hash)
+	judged := func() judgment {
+		v, _ := e.judgments.Get(key, time.Now().Add(e.Review/2), func() (judgment, error) { // before the next review
+			here := &export.Spec.APIServiceExportCRDSpec
+			next, held := crdcompat.Hold(ctx, here, spec, crdcompat.Change.Breaking, e.instances(export, now.spec)...)
+			if crdcompat.Same(here, next) {
+				next = nil
+			}
+			return judgment{of, next, held}, nil
+		})
+		return v
+	}
+	v := judged()
+	if v.of != of {
+		e.judgments.Forget(key)
+		v = judged()
+	}
+	return v
 }
 
 // heldMessage advises what works: templates of foreign groups have no such field.

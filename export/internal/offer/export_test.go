@@ -3,7 +3,10 @@
 package offer
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -62,6 +65,72 @@ func TestRulesOfPrefixedObjects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whether a tenant's objects keep a changed rule is found out once a review: a tenant, whose statuses
+// have us look at its exports, does not decide how often.
+func TestP10HeldRulesAreJudgedOnceAReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		continents := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "continents"}
+		c := fakecluster.New(
+			fakecluster.Resource{GroupVersionResource: CRDResource, Kind: "CustomResourceDefinition", Cluster: true},
+			fakecluster.Resource{GroupVersionResource: continents, Kind: "Continent", Cluster: true},
+		)
+		for gvr, o := range map[schema.GroupVersionResource]*unstructured.Unstructured{
+			CRDResource: continentCRD(map[string]any{"rule": "self.size < 5"}),
+			continents: {Object: map[string]any{
+				"apiVersion": "example.org/v1", "kind": "Continent", "size": int64(9),
+				"metadata": map[string]any{"name": "ada-mu", "annotations": map[string]any{v1alpha1.ClusterNamespaceAnnotation: "ada"}},
+			}},
+		} {
+			if _, err := c.Client().Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lists := 0
+		c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			lists += tenant.One(r.Verb == "list" && r.Resource == continents)
+			return do()
+		})
+		spec, err := crdcompat.Snapshot(continentCRD())
+		if err != nil {
+			t.Fatal(err)
+		}
+		export := &v1alpha1.APIServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "ada", Name: "continents.example.org", Generation: 1}}
+		export.Spec.APIServiceExportCRDSpec = *spec
+		export.Spec.ClusterScopedIsolation = v1alpha1.IsolationPrefixed
+		exports := &Exports{Clients: tenant.Clients{Dyn: c.Client()}, Review: 10 * time.Minute, Schemas: &Schemas{Dyn: c.Client()}, Caches: &tenant.Caches{}}
+		look := func(held bool) {
+			t.Helper()
+			condition, err := exports.reviseSchema(t.Context(), export, nil, &revision{})
+			if err != nil || (condition.Reason == v1alpha1.ReasonBreakingChangeHeld) != held {
+				t.Errorf("%+v, %v", condition, err)
+			}
+		}
+		for range 100 {
+			look(true)
+		}
+		if lists != 1 {
+			t.Errorf("the objects were listed %d times for one change", lists)
+		}
+		for range 3 {
+			time.Sleep(exports.Review)
+			look(true)
+		}
+		if lists != 4 {
+			t.Errorf("the objects were listed %d times in three reviews more", lists-1)
+		}
+		export.Generation++
+		look(true)
+		if lists != 5 {
+			t.Errorf("the objects were listed %d times for another spec", lists-4)
+		}
+		if err := c.Client().Resource(continents).Delete(t.Context(), "ada-mu", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(exports.Review)
+		look(false)
+	})
 }
 
 func continentCRD(rules ...any) *unstructured.Unstructured {

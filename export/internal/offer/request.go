@@ -18,6 +18,8 @@ import (
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/limit"
+	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -44,6 +46,7 @@ type Requests struct {
 	Rights         *tenant.Rights
 	Caches         *tenant.Caches
 	Authorizations *tenant.Authorizations
+	Looks          *limit.Limiter // at the requests of each tenant; nil is without a limit
 }
 
 // Reconcile answers an APIServiceExportRequest with the exports that it asks
@@ -58,6 +61,9 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	}
 	if Answered(request) {
 		return r.prune(ctx, request)
+	}
+	if wait := r.Looks.Take(key.Namespace); wait > 0 { // a tenant deletes its requests, too, so that no quota ends them
+		return wait, queue.ErrBusy
 	}
 	err := r.grant(ctx, request)
 	refused := tenant.AsRefusal(err)

@@ -27,6 +27,14 @@ const MaxRequests = 100
 // answered that asks for too much at once.
 const ReasonTooMany = "TooMany"
 
+// newNamespaces is how many service namespaces a tenant may begin at once, and then a minute: as many as it may have.
+func (l Limits) newNamespaces() int {
+	if l.Namespaces < 0 {
+		return 0 // without a limit
+	}
+	return max(l.Namespaces, MaxRequests)
+}
+
 // quotas cap what tenants can make in their namespaces.
 type quotas struct {
 	Clients

@@ -3,6 +3,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,19 +102,34 @@ func IgnoreNotFound(err error) error {
 // deleteAll deletes all objects of a resource in a namespace, and returns how many
 // there were.
 func (c Clients) deleteAll(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int, error) {
-	all, err := listIn(ctx, c, gvr, namespace)
+	all, err := identities(ctx, c, gvr, namespace, func(metav1.Object) bool { return true })
 	if err == nil {
 		_, err = c.deleteEach(ctx, gvr, all)
 	}
 	return len(all), err
 }
 
-func listIn(ctx context.Context, c Clients, gvr schema.GroupVersionResource, namespace string) ([]metav1.PartialObjectMetadata, error) {
-	list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
+// identitiesPage is how many objects are listed at once. Tenants make them, and each has up to 1.5 MB of
+// metadata; sixteen workers may list at the same time.
+const identitiesPage = 5
+
+// identities says which objects of a resource in a namespace, or in the cluster, are wanted. Nothing else of
+// their metadata is kept.
+func identities(ctx context.Context, c Clients, gvr schema.GroupVersionResource, namespace string, wanted func(metav1.Object) bool) (all []metav1.PartialObjectMetadata, err error) {
+	for opts := (metav1.ListOptions{Limit: identitiesPage}); ; {
+		list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, opts)
+		if err != nil {
+			return nil, fmt.Errorf("list %s in %s: %w", gvr.Resource, cmp.Or(namespace, "the cluster"), err)
+		}
+		for i := range list.Items {
+			if o := &list.Items[i]; wanted(o) {
+				all = append(all, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, DeletionTimestamp: o.DeletionTimestamp}})
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return all, nil
+		}
 	}
-	return list.Items, nil
 }
 
 // deleteEach deletes exactly the objects that were read, and returns how many. One that the API server

@@ -21,9 +21,9 @@ import (
 // maxDrift is how far the clock of a konnector may be ahead of ours.
 const maxDrift = 10 * time.Second
 
-// heartbeats keep the ClusterBindings of tenants up to date, and have a tenant removed whose
+// clusterBindings keep the ClusterBindings of tenants up to date, and have a tenant removed whose
 // ClusterBinding is deleted.
-type heartbeats struct {
+type clusterBindings struct {
 	Clients
 
 	opts     *Options
@@ -35,7 +35,7 @@ type heartbeats struct {
 
 // Reconcile says on a ClusterBinding whether the konnector is alive, how long the login is good and
 // whether the gate is open. Of one that is being deleted it removes the tenant.
-func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (h *clusterBindings) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	binding, ok := Lookup(h.caches.ClusterBindings, key)
 	if !ok {
 		return 0, nil
@@ -86,7 +86,7 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 }
 
 // Meanwhile is Reconcile at a time at which a konnector may be missed, while something else cannot be told.
-func (h *heartbeats) Meanwhile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (h *clusterBindings) Meanwhile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if binding, ok := Lookup(h.caches.ClusterBindings, key); !ok || binding.DeletionTimestamp != nil {
 		return 0, nil
 	}
@@ -94,7 +94,7 @@ func (h *heartbeats) Meanwhile(ctx context.Context, key cache.ObjectName) (time.
 }
 
 // terms are those of a tenant now.
-func (h *heartbeats) terms(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (terms Terms, err error) {
+func (h *clusterBindings) terms(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (terms Terms, err error) {
 	terms = h.opts.terms(ns)
 	if !binding.Status.LastHeartbeatTime.IsZero() && terms.unheard(binding) {
 		r, _, err := h.logins.authorizations.records.Read(ctx, ns.GetName())
@@ -111,7 +111,7 @@ func (h *heartbeats) terms(ctx context.Context, ns metav1.Object, binding *v1alp
 
 // life is for how long a token can live that the konnector had when it was heard last: longer
 // than those of today if the platform team let the tenant use the legacy konnector until then.
-func (h *heartbeats) life(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
+func (h *clusterBindings) life(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
 	terms := h.opts.terms(ns)
 	life := terms.Life
 	if health, _ := Healthy(time.Now(), binding, terms); health.Reason != v1alpha1.ReasonCredentialEnded {

@@ -60,7 +60,7 @@ func (c *contents) count(ctx context.Context, crd string, ns *corev1.Namespace) 
 		return 0, err
 	}
 	if isTenant(ns) {
-		own, err := prefixedObjects(ctx, c.Clients, gvr, ns.Name)
+		own, err := c.own(ctx, gvr, ns)
 		return len(own), err
 	}
 	list, err := c.Meta.Resource(gvr).Namespace(ns.Name).List(ctx, metav1.ListOptions{Limit: 1})
@@ -103,16 +103,19 @@ func (c *contents) deleteExported(ctx context.Context, ns *corev1.Namespace) err
 
 // deleteFrom deletes what a tenant has of a resource: in a service namespace, or in the cluster.
 func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) (deleted int, err error) {
-	var own []metav1.PartialObjectMetadata
-	if isTenant(ns) {
-		own, err = prefixedObjects(ctx, c.Clients, gvr, ns.Name)
-	} else {
-		own, err = listIn(ctx, c.Clients, gvr, ns.Name)
-	}
+	own, err := c.own(ctx, gvr, ns)
 	if err != nil {
 		return 0, err
 	}
 	return c.deleteEach(ctx, gvr, own)
+}
+
+// own are the objects of a resource in a service namespace, or those of a tenant among all of a cluster-scoped API.
+func (c *contents) own(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) ([]metav1.PartialObjectMetadata, error) {
+	if isTenant(ns) {
+		return identities(ctx, c.Clients, gvr, metav1.NamespaceAll, func(o metav1.Object) bool { return OwnsPrefixed(ns.Name, o) })
+	}
+	return identities(ctx, c.Clients, gvr, ns.Name, func(metav1.Object) bool { return true })
 }
 
 func exported(ns metav1.Object) []string {

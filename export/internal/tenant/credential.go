@@ -33,15 +33,15 @@ type credentials struct {
 }
 
 // Current returns the kubeconfig of a tenant and how long it is good, after
-// making or renewing it where needed. One that was revoked is made anew when that is
-// settle ago; until then there is none. A person who logs in need not wait: see HandOut.
+// making or renewing it where needed. After a revocation none is made until the account or its anchor is settle
+// old. A person who logs in need not wait: see HandOut.
 func (c *credentials) Current(ctx context.Context, namespace string, settle time.Duration) (data []byte, again time.Duration, err error) {
 	k, err := c.reachable(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	k.Namespace = namespace
-	err = retry.OnError(manyWriters, conflicting, func() error {
+	err = retry.OnError(fewWriters, conflicting, func() error {
 		data, again, err = c.try(ctx, *k, settle)
 		return err
 	})

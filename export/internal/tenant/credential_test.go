@@ -137,6 +137,30 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestP13NoneIsHandedOutOfATenantThatGoes: a one-time code that was kept brings no credential once its tenant was
+// given up, or is removed, and nothing that a credential needs is made again.
+func TestP13NoneIsHandedOutOfATenantThatGoes(t *testing.T) {
+	for name, hand := range map[string]func(*credentials, context.Context, string) ([]byte, error){"ours": (*credentials).HandOut, "Klutch's": (*credentials).Short} {
+		binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "ClusterBinding", "metadata": map[string]any{
+			"name": v1alpha1.ClusterBindingName, "namespace": "t", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []any{v1alpha1.TenantFinalizer},
+		}}}
+		client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t"}})
+		client.PrependReactor("create", "serviceaccounts", issueBound)
+		c := &credentials{
+			Clients: Clients{Kube: client, Dyn: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), binding)},
+			opts:    &Options{APIServer: APIServer{URL: "https://cp.example.com"}, Backend: &rest.Config{}, TokenTTL: time.Hour, Pauses: UsualPauses()},
+		}
+		if got, err := hand(c, t.Context(), "t"); !errors.Is(err, ErrTerminating) {
+			t.Errorf("%s: handed out %q, %v", name, got, err)
+		}
+		for _, a := range client.Actions() {
+			if a.GetVerb() != "get" {
+				t.Errorf("%s: %s %s", name, a.GetVerb(), a.GetResource().Resource)
+			}
+		}
+	}
+}
+
 // TestFirstCredentialRevokesNone: of two that make a credential at the same time, the slower one
 // finds that of the other, which no audit record says to be revoked.
 func TestFirstCredentialRevokesNone(t *testing.T) {

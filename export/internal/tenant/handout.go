@@ -64,6 +64,9 @@ func (n successor) with(token *authenticationv1.TokenRequestStatus, err error) (
 // all older tokens. next empties the kept Secret if its token is dead, so that no konnector fetches
 // it; the replica that keeps credentials then makes it anew.
 func (c *credentials) next(ctx context.Context, namespace string, choose func(context.Context, string) (*corev1.Secret, error)) (n successor, err error) {
+	if _, err := stays(ctx, c.Clients, namespace); err != nil { // since the code was made that is traded for it
+		return n, err
+	}
 	if n.Kubeconfig, err = c.reachable(ctx); err != nil {
 		return n, err
 	}
@@ -75,7 +78,7 @@ func (c *credentials) next(ctx context.Context, namespace string, choose func(co
 	if n.anchor, err = choose(ctx, namespace); err != nil {
 		return n, err
 	}
-	n.kept, err = c.keptFor(ctx, namespace, issuedForHash(*n.Kubeconfig, account, n.anchor))
+	n.kept, err = c.keptOrEmptied(ctx, namespace, issuedForHash(*n.Kubeconfig, account, n.anchor))
 	if n.kept == nil && err == nil {
 		err = c.noteAnchor(ctx, n.anchor)
 	}
@@ -120,11 +123,11 @@ func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) err
 	return nil
 }
 
-// keptFor returns the kubeconfig that is kept for a tenant if it is made for what
-// issuedFor stands for. Any other is emptied: its token is dead, and a konnector with a
-// newer one must not take it over. Klutch's would take over an empty one, too: where it may be
-// used, the Secret is deleted, and made anew at once.
-func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
+// keptOrEmptied returns the kubeconfig that is kept for a tenant if it was issued for what issuedFor stands for (this
+// API server, account and anchor) and is not due for renewal. Any other it empties, and returns nil: its token is
+// dead, and a konnector with a newer one must not take it over. Klutch's would take over an empty one, too: where it
+// may be used, the Secret is deleted, and made anew at once.
+func (c *credentials) keptOrEmptied(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
 	err = retry.OnError(manyWriters, conflicting, func() error {
 		kept = nil
 		secret, err := c.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})

@@ -221,24 +221,6 @@ func OwnsPrefixed(tenant string, o metav1.Object) bool {
 	return o.GetAnnotations()[v1alpha1.ClusterNamespaceAnnotation] == tenant && strings.HasPrefix(o.GetName(), tenant+"-")
 }
 
-// prefixedObjects are the objects of a tenant among all of a cluster-scoped API.
-func prefixedObjects(ctx context.Context, c Clients, gvr schema.GroupVersionResource, tenant string) (own []metav1.PartialObjectMetadata, err error) {
-	for opts := (metav1.ListOptions{Limit: namespacesPage}); ; {
-		list, err := c.Meta.Resource(gvr).List(ctx, opts)
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
-		}
-		for _, o := range list.Items {
-			if OwnsPrefixed(tenant, &o) {
-				own = append(own, o)
-			}
-		}
-		if opts.Continue = list.Continue; opts.Continue == "" {
-			return own, nil
-		}
-	}
-}
-
 // drainPrefixed deletes the cluster-scoped objects of a tenant that goes, or keeps them, as its
 // policy says; it returns what is left and has to go. The tenant has no rights any more.
 func (c *contents) drainPrefixed(ctx context.Context, ns *corev1.Namespace, policy v1alpha1.DeletionPolicy) (*waiting, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/limit"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -70,8 +71,7 @@ func (l *tenantLocks) lock(tenant string) (done func()) {
 }
 
 // Reconcile keeps what bind made, and renews its credential in time. A
-// tenant that looks as it did is left alone until then: its konnector's heartbeats
-// bring us here every few minutes.
+// tenant that looks as it did is left alone until then.
 func (r *reconciler) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	again, err := r.pass(ctx, key)
 	return again, errors.Join(err, r.tell(ctx, key.Name, err))
@@ -203,7 +203,7 @@ func (r *reconciler) deleteUnused(ctx context.Context, ns metav1.Object) error {
 // Controllers keep tenants, and take them away. They run at one replica.
 type Controllers struct {
 	Tenants         *reconciler
-	ClusterBindings *heartbeats
+	ClusterBindings *clusterBindings
 	Namespaces      *serviceNamespaces
 	Prefixed        *prefixed
 	Authorizations  *Authorizations
@@ -221,11 +221,14 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 	return &Controllers{
 		Authorizations: known, Logins: logins,
 		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins, locks: locks},
-		ClusterBindings: &heartbeats{
+		ClusterBindings: &clusterBindings{
 			Clients: t.Clients, opts: t.Opts, caches: seen, gates: gates, logins: logins,
 			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker, locks: locks},
 		},
-		Prefixed:   &prefixed{t.Clients, t.Opts, t.Rights, seen, gates, locks},
-		Namespaces: &serviceNamespaces{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, gates: gates, quotas: quotas, contents: contents, breaker: breaker},
+		Prefixed: &prefixed{t.Clients, t.Opts, t.Rights, seen, gates, locks},
+		Namespaces: &serviceNamespaces{
+			Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, gates: gates, quotas: quotas, contents: contents, breaker: breaker,
+			begins: limit.PerMinute(t.Opts.Caps.newNamespaces()),
+		},
 	}
 }

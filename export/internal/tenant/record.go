@@ -38,8 +38,13 @@ type Record struct {
 // errNoRecord says that a namespace is not a tenant's.
 var errNoRecord = errors.New("is not a tenant of this backend")
 
-// manyWriters is for one object that many replicas and logins may write at once.
-var manyWriters = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Cap: time.Second}
+// What logins and controllers write at once meets conflicts. A login goes on for seconds, since a person waits
+// for it (manyWriters); a pass of a controller tries a few times, and package queue then has it come back ever
+// more rarely, so that a write which is answered 409 for hours holds no worker (fewWriters).
+var (
+	manyWriters = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Cap: time.Second}
+	fewWriters  = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1}
+)
 
 // records keeps a record of each tenant in a Secret of its namespace.
 type records struct{ Clients }

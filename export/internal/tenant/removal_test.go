@@ -4,8 +4,13 @@ package tenant
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +20,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -222,5 +230,65 @@ func TestProtectedInstance(t *testing.T) {
 	}
 	if zones, asked := left(resource("zones"), ""), left(NamespaceResource, tenant); !slices.Equal(zones, []string{tenant + "-a"}) || len(asked) > 0 {
 		t.Errorf("zones are left: %v, and APIServiceNamespaces: %v", zones, asked)
+	}
+}
+
+// stuffed is an API server that stores objects of a tenant with as much metadata as there can be. It notes how
+// large an answer was at most.
+type stuffed struct {
+	mu   sync.Mutex
+	left []string
+	most int
+}
+
+func (a *stuffed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method == http.MethodDelete {
+		a.left = slices.DeleteFunc(a.left, func(name string) bool { return strings.HasSuffix(r.URL.Path, "/"+name) })
+		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusSuccess})
+		return
+	}
+	limit, from := len(a.left), 0
+	_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &limit)
+	_, _ = fmt.Sscan(r.URL.Query().Get("continue"), &from)
+	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	to := min(len(a.left), from+limit)
+	for _, name := range a.left[from:to] {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "service", UID: types.UID(name), Annotations: map[string]string{"x": strings.Repeat("x", 3<<19)},
+		}})
+	}
+	if to < len(a.left) {
+		list.Continue = strconv.Itoa(to)
+	}
+	data, _ := json.Marshal(list)
+	a.most = max(a.most, len(data))
+	_, _ = w.Write(data)
+}
+
+// A tenant that is removed has made its objects as large as it liked: to delete them does not take the memory
+// of the backend, which has 512 MB.
+func TestP8RemovedObjectsAreLarge(t *testing.T) {
+	api := &stuffed{}
+	for n := range 20 {
+		api.left = append(api.left, "w"+strconv.Itoa(n)+"-")
+	}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	client, err := metadata.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &contents{Clients: Clients{Meta: client}, resourceOf: func(context.Context, string) (schema.GroupVersionResource, error) {
+		return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, nil
+	}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "service", Annotations: map[string]string{v1alpha1.ExportedAnnotation: "widgets.example.org"}}}
+	if err := c.deleteExported(t.Context(), ns); err != nil || len(api.left) > 0 {
+		t.Errorf("%v, and %d objects are left", err, len(api.left))
+	}
+	if api.most > 16<<20 {
+		t.Errorf("an answer had %d MB", api.most>>20)
 	}
 }

@@ -240,7 +240,7 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 
 // bind gives the account of a tenant a role in a namespace.
 func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef, fresh bool) (given *rbacv1.RoleBinding, err error) {
-	err = retry.OnError(manyWriters, conflicting, func() (err error) { // a login and the controllers replace it at once
+	err = retry.OnError(fewWriters, conflicting, func() (err error) { // a login and the controllers replace it at once
 		given, err = r.ensureRoleBinding(ctx, bindingOf(namespace, v1alpha1.TenantRoleBinding, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount)), fresh)
 		return err
 	})

@@ -22,13 +22,19 @@ import (
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/limit"
+	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const namespaceRetry = 15 * time.Second // where no event tells, and a look asks no API server
+const (
+	namespaceRetry = 15 * time.Second // where no event tells, and a look asks no API server
+	turnRetry      = time.Second      // of what waits for its turn
+	turnTold       = 10 * time.Second // is how long that lasts before its tenant is told
+)
 
 // Reasons of Ready on an APIServiceNamespace.
 const (
@@ -50,7 +56,8 @@ type serviceNamespaces struct {
 	quotas   *quotas
 	contents *contents
 	breaker  *removalBreaker
-	left     sync.Map // of provision: what the last pass has left, by the name of the APIServiceNamespace
+	begins   *limit.Limiter // of the service namespaces that each tenant begins; nil is without a limit
+	left     sync.Map       // of provision: what the last pass has left, by the name of the APIServiceNamespace
 }
 
 // Reconcile gives a tenant the service namespace that it asks for, with
@@ -73,6 +80,9 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if _, ok := n.breaker.removing(key.Namespace); ok {
 		return 0, nil // it is about to be deleted
 	}
+	if wait := n.paced(asked); wait > 0 {
+		return n.tellPaced(ctx, asked, wait)
+	}
 	asked, err := n.addFinalizer(ctx, asked)
 	if asked == nil || err != nil {
 		return 0, err
@@ -85,11 +95,36 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if err := n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name); err != nil {
 		return 0, err
 	}
-	if p := n.lastOf(asked); p.of != "" && asked.Status.Namespace == "" {
+	if p := n.lastOf(asked); p.wants != "" && asked.Status.Namespace == "" {
 		p.told = asked.ResourceVersion
 		n.left.Store(key, p)
 	}
 	return again, nil
+}
+
+// paced is how long asked waits for its turn. A tenant deletes what it has made, too, so that no cap and no
+// quota bounds how many service namespaces it begins, each of which is a dozen requests and a namespace to remove.
+func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Duration {
+	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
+		return 0 // it has had its turn
+	}
+	if wait := n.begins.Take(asked.Namespace); wait > 0 {
+		return max(wait, turnRetry) // many wait for the same turn
+	}
+	n.left.Store(cache.MetaObjectToName(asked), provision{of: asked.UID})
+	return 0
+}
+
+// tellPaced has asked wait for its turn, and tells its tenant once that has lasted.
+func (n *serviceNamespaces) tellPaced(ctx context.Context, asked *v1alpha1.APIServiceNamespace, wait time.Duration) (time.Duration, error) {
+	if time.Since(asked.CreationTimestamp.Time) >= turnTold {
+		err := n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityInfo, ReasonTooMany, fmt.Sprintf(
+			"a tenant may begin %d service namespaces a minute, and has begun as many: this one waits for its turn", n.opts.Caps.newNamespaces())), "")
+		if err != nil {
+			return 0, err
+		}
+	}
+	return wait, queue.ErrBusy
 }
 
 // addFinalizer returns the APIServiceNamespace as it is with the finalizer; nil if it is gone.
@@ -147,7 +182,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	if n.stands(asked, name, w) {
 		return 0, closed
 	}
-	n.left.Delete(cache.MetaObjectToName(asked))
+	n.left.Store(cache.MetaObjectToName(asked), provision{of: asked.UID})
 	w.meta = metav1.ObjectMeta{Name: name, Annotations: serviceAnnotations(asked), Labels: h.labels()}
 	w.meta.Labels[v1alpha1.AppNamespaceLabel] = asked.Name
 	if tenant.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" || n.opts.Adopt(asked.Namespace) { // a backend of Klutch's beside this one serves ours too
@@ -220,7 +255,8 @@ func (n *serviceNamespaces) build(ctx context.Context, asked *v1alpha1.APIServic
 }
 
 // A provision is a service namespace as a pass has left it, with the versions of the objects in
-// it: the events of what the pass has written itself lead to no other one.
+// it: the events of what the pass has written itself lead to no other one. Until a pass has ended well
+// it has the UID alone.
 type provision struct {
 	of                             types.UID // the APIServiceNamespace
 	told                           string    // the version of it on which the service namespace was first told; may be empty

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -107,15 +108,18 @@ func (t *Tenants) Bind(ctx context.Context, r Record) (namespace string, err err
 	if err != nil {
 		return "", err
 	}
-	if err := t.furnish(ctx, namespace); err != nil {
-		return "", err
-	}
-	if _, _, err = t.Credentials.Current(ctx, namespace, t.Opts.Pauses.Settle); err != nil {
-		return "", err
-	}
-	if namespace != r.holder().Namespace(t.Opts.NamespacePrefix) {
-		err = t.narrow(ctx, namespace)
-	}
+	err = retry.OnError(manyWriters, conflicting, func() error {
+		if err := t.furnish(ctx, namespace); err != nil {
+			return err
+		}
+		if _, _, err := t.Credentials.Current(ctx, namespace, t.Opts.Pauses.Settle); err != nil {
+			return err
+		}
+		if namespace != r.holder().Namespace(t.Opts.NamespacePrefix) {
+			return t.narrow(ctx, namespace)
+		}
+		return nil
+	})
 	return namespace, err
 }
 
@@ -182,13 +186,8 @@ func checkOwned(ns *corev1.Namespace, tenant string, annotations map[string]stri
 }
 
 func (t *Tenants) ensureClusterBinding(ctx context.Context, namespace string) error {
-	bindings := t.Dyn.Resource(ClusterBindingResource).Namespace(namespace)
-	got, err := bindings.Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
-	if err == nil && got.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("tenant %s %w%s", namespace, ErrTerminating, awaited(got))
-	}
-	if !fates.Is(err, fates.Absent) {
-		return ensured(err, "cluster binding", namespace)
+	if there, err := stays(ctx, t.Clients, namespace); there || err != nil {
+		return err
 	}
 	want := &v1alpha1.ClusterBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ClusterBinding"},
@@ -200,9 +199,23 @@ func (t *Tenants) ensureClusterBinding(ctx context.Context, namespace string) er
 	}
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err == nil {
-		_, err = bindings.Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
+		_, err = t.Dyn.Resource(ClusterBindingResource).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
 	}
 	return ensured(err, "cluster binding", namespace)
+}
+
+// stays tells whether a tenant has its ClusterBinding; the error wraps ErrTerminating if that is deleted.
+func stays(ctx context.Context, c Clients, tenant string) (there bool, err error) {
+	got, err := c.Dyn.Resource(ClusterBindingResource).Namespace(tenant).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	switch {
+	case fates.Is(err, fates.Absent):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read cluster binding of %s: %w", tenant, err)
+	case got.GetDeletionTimestamp() != nil:
+		return false, fmt.Errorf("tenant %s %w%s", tenant, ErrTerminating, awaited(got))
+	}
+	return true, nil
 }
 
 // awaited says what the removal of a tenant waits for.
