@@ -87,7 +87,12 @@ type side struct {
 
 func newSide(t *testing.T, name string) *side {
 	t.Helper()
-	s := &side{Cluster: cluster.ForTest(t, name)}
+	return sideOf(t, cluster.Reused(t, name))
+}
+
+func sideOf(t *testing.T, c *cluster.Cluster) *side {
+	t.Helper()
+	s := &side{Cluster: c}
 	var err error
 	if s.dyn, err = dynamic.NewForConfig(quick(s.Config())); err != nil {
 		t.Fatal(err)
@@ -116,7 +121,20 @@ func newWorld(t *testing.T) *world {
 // newLoneWorld is a world whose test runs alone, because it measures memory or time.
 func newLoneWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{secret: "kubeconfig", bindings: v1alpha1.Namespace, app: newSide(t, "app"), controlPlane: newSide(t, "control-plane")}
+	return worldOf(t, newSide(t, "app"))
+}
+
+// newWideWorld is a world where widgets are cluster-scoped in the App Cluster. That is no other test's: an API server
+// remembers for half a minute of which scope a kind is that an admission policy looks at.
+func newWideWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return worldOf(t, sideOf(t, cluster.ForTest(t, "app")))
+}
+
+func worldOf(t *testing.T, app *side) *world {
+	t.Helper()
+	w := &world{secret: "kubeconfig", bindings: v1alpha1.Namespace, app: app, controlPlane: newSide(t, "control-plane")}
 	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml"} {
 		w.app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", file))...)
 	}
@@ -1121,7 +1139,7 @@ func (s *story) bindingReturns(t *testing.T) {
 // cluster-scoped APIServiceBindings. What it claims travels in the namespaces that another
 // API of the tenant has a service namespace for.
 func TestClusterScope(t *testing.T) {
-	w := newWorld(t)
+	w := newWideWorld(t)
 	app, controlPlane := w.app, w.controlPlane
 	crd := v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"]
 	crd.Object["spec"].(map[string]any)["scope"] = "Cluster"

@@ -34,13 +34,13 @@ const revocationTime = 30 * time.Second
 // to refuse its token, and the platform to remove the tenant.
 type revocation struct {
 	progress
-	dryRun DryRun
-	app    dynamic.Interface
-	secret *unstructured.Unstructured
-	place  *kubeconfig.Kubeconfig
-	token  cluster.Token
-	tenant dynamic.Interface
-	left   bool // the tenant is given up
+	dryRun  DryRun
+	app     dynamic.Interface
+	secret  *unstructured.Unstructured
+	place   *kubeconfig.Kubeconfig
+	token   cluster.Token
+	tenant  dynamic.Interface
+	givenUp bool // the tenant
 }
 
 // carryOut ends the use of the connection that the Secret holds. The error is ErrNotRevoked
@@ -135,14 +135,14 @@ func (d *revocation) checkOwn(ctx context.Context, space *corev1.Namespace, bind
 // no bind could reach it again.
 func (d *revocation) giveUp(ctx context.Context, binding *v1alpha1.ClusterBinding) error {
 	if binding == nil || binding.DeletionTimestamp != nil {
-		d.left = true
+		d.givenUp = true
 		return nil
 	}
 	err := d.checkEmpty(ctx)
 	if err == nil && d.dryRun != DryRunClient {
 		err = d.bindings().Delete(ctx, binding.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}, DryRun: d.dryRun.param()})
 	}
-	if d.left = err == nil || fates.Is(err, fates.Absent, fates.Unserved); d.left {
+	if d.givenUp = err == nil || fates.Is(err, fates.Absent, fates.Unserved); d.givenUp {
 		d.say("%s tenant %s at %s", d.dryRun.word("Gave up", "Would give up"), d.place.Namespace, d.place.Server)
 		return nil
 	}
@@ -189,7 +189,7 @@ func (d *revocation) checkNone(ctx context.Context, e *v1alpha1.APIServiceExport
 // the token, that has begun.
 func (d *revocation) revoke(ctx context.Context) error {
 	bound := d.token.Kubernetes.Secret
-	if d.dryRun == DryRunClient || d.left && bound.Name == "" {
+	if d.dryRun == DryRunClient || d.givenUp && bound.Name == "" {
 		return nil
 	}
 	if bound.Name == "" {
@@ -197,7 +197,7 @@ func (d *revocation) revoke(ctx context.Context) error {
 	}
 	err := d.tenant.Resource(cluster.Secrets).Namespace(d.place.Namespace).Delete(ctx, bound.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &bound.UID}, DryRun: d.dryRun.param()})
-	if d.left && cluster.IsHidden(err) {
+	if d.givenUp && cluster.IsHidden(err) {
 		return nil
 	}
 	return err

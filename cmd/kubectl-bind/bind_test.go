@@ -503,6 +503,8 @@ func TestVerdict(t *testing.T) {
 		{&auth.Error{Code: "access_denied", Description: "The platform team has not allowed you to bind things.example.com"}, exitDenied, "operator"},
 		{&auth.Error{Code: "access_denied", Description: "The issuer with which people sign in here refused: access_denied: The user said no"}, exitDenied, "cancelled"},
 		{&auth.Error{Code: "access_denied", Description: "the person signed out"}, exitDenied, "cancelled"},
+		{fmt.Errorf("log in: %w", &auth.Error{Code: "expired_token"}), exitNotReady, "it prints a new one. --timeout makes none last longer"},
+		{fmt.Errorf("log in: wait for the person: %w", context.DeadlineExceeded), exitNotReady, "--timeout gives more time"},
 		{fmt.Errorf("kubeconfig: %w", &kubeconfig.FieldError{Field: "users[0].user.exec", Reason: "is not allowed"}), exitError, "kubectl bind URL"},
 		{&net.DNSError{Err: "no such host", Name: "klutch.example.com"}, exitError, "name in the URL"},
 		{errNoCluster, exitError, "--kubeconfig"},

@@ -80,6 +80,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{request != nil && (request.Waits || isUnable(request.Reason)), exitNotReady, "Nothing is bound yet. Show this to the platform's operators, for whom kubectl bind doctor says what to do there, and run the command again when it is mended."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotOffered, exitError, "What is on offer to you is listed by: kubectl bind services URL"},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
+		{refused != nil && refused.Code == "expired_token", exitNotReady, "The code was not used in time. Run the command again: it prints a new one. --timeout makes none last longer."},
 		{isAbandoned(err), exitNotReady, "The login was not finished in time. Run the command again; --timeout gives more time."},
 		{fates.Is(err, fates.Forbidden), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
 		{fates.Is(err, fates.Unauthorized), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
@@ -116,9 +117,6 @@ func isUnable(reason string) bool {
 
 // isAbandoned: no browser or person came back in time.
 func isAbandoned(err error) bool {
-	if refused, ok := errors.AsType[*auth.Error](err); ok {
-		return refused.Code == "expired_token"
-	}
 	waited := strings.Contains(err.Error(), "wait for the browser") || strings.Contains(err.Error(), "wait for the person")
 	return errors.Is(err, context.DeadlineExceeded) && waited
 }

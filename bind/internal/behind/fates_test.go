@@ -46,7 +46,7 @@ type ask struct {
 // ofTarget is the reason of the Event if the target's API server refuses a write.
 func ofTarget(kind fates.Kind) klutchsync.Reason {
 	switch kind {
-	case fates.Unreachable, fates.Failing, fates.Broken, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead, fates.Contested:
+	case fates.Unreachable, fates.Failing, fates.Broken, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead:
 		return klutchsync.ReasonUnavailable
 	case fates.Unserved, fates.Terminating, fates.Absent:
 		return klutchsync.ReasonMissing
@@ -59,8 +59,10 @@ func ofTarget(kind fates.Kind) klutchsync.Reason {
 
 // ofAccess is the reason of the Event if the source must not be written.
 func ofAccess(kind fates.Kind) klutchsync.Reason {
-	switch ofTarget(kind) {
-	case klutchsync.ReasonForbidden, klutchsync.ReasonRefused:
+	switch reason := ofTarget(kind); {
+	case kind == fates.Contested: // no field of ours on the source is anyone's to hold
+		return klutchsync.ReasonUnavailable
+	case reason == klutchsync.ReasonForbidden || reason == klutchsync.ReasonRefused:
 		return klutchsync.ReasonDenied
 	default:
 		return klutchsync.ReasonUnavailable

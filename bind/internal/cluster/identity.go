@@ -15,13 +15,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
-// UIDOf reads the UID of an object from the API server.
+// UIDOf reads the UID of an object from the API server. One that no API server of Kubernetes would give is
+// an error: it ends in annotations and conditions.
 func UIDOf(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name cache.ObjectName) (types.UID, error) {
 	u, err := client.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
+	}
+	if uid := u.GetUID(); len(uid) > kubeconfig.LongestUID {
+		return "", &kubeconfig.ExcessError{What: fmt.Sprintf("the UID of %s %s has %d bytes, and %d is the most", gvr.Resource, name, len(uid), kubeconfig.LongestUID)}
 	}
 	return u.GetUID(), nil
 }

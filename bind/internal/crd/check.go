@@ -3,6 +3,8 @@
 package crd
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,9 +30,14 @@ func CheckGroup(group string) error {
 	return nil
 }
 
-// maxSchema is the size of all versions together: what etcd takes, with room for
-// the rest.
-const maxSchema = 1 << 20
+const (
+	// maxSchema is the size of all versions together: what etcd takes, with room for
+	// the rest.
+	maxSchema = 1 << 20
+	// maxNested is how deep objects and lists of a schema are nested, of which a field takes two: to
+	// compare and name a field costs as much as it is deep.
+	maxNested = 200
+)
 
 // checkExport holds what comes from the other side against the binding that the
 // App Cluster's owner agreed to.
@@ -43,13 +50,18 @@ func checkExport(binding string, spec *v1alpha1.APIServiceExportSpec) error {
 		return errors.New("it names no kind")
 	case spec.Scope != v1alpha1.NamespacedScope && spec.Scope != v1alpha1.ClusterScope:
 		return fmt.Errorf("scope %q is neither Namespaced nor Cluster", spec.Scope)
-	case spec.Scope == v1alpha1.ClusterScope && spec.ClusterScopedIsolation != v1alpha1.IsolationPrefixed && spec.ClusterScopedIsolation != v1alpha1.IsolationNamespaced:
+	case spec.Scope == v1alpha1.ClusterScope && !isolates(spec.ClusterScopedIsolation):
 		return fmt.Errorf("clusterScopedIsolation %q is not supported, only Prefixed and Namespaced are", spec.ClusterScopedIsolation)
 	}
 	if err := CheckGroup(spec.Group); err != nil {
 		return err
 	}
 	return checkVersions(spec.Versions)
+}
+
+// isolates reports whether objects can be synced under it.
+func isolates(i v1alpha1.Isolation) bool {
+	return i == v1alpha1.IsolationPrefixed || i == v1alpha1.IsolationNamespaced
 }
 
 func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
@@ -61,6 +73,9 @@ func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
 		}
 		names[v.Name] = true
 		size += len(v.Schema.OpenAPIV3Schema.Raw)
+		if depthOf(v.Schema.OpenAPIV3Schema.Raw) > maxNested {
+			return fmt.Errorf("its schema is nested deeper than %d", maxNested)
+		}
 		if v.Served {
 			served++
 		}
@@ -77,4 +92,23 @@ func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
 		return fmt.Errorf("its schemas have %d bytes, more than %d", size, maxSchema)
 	}
 	return nil
+}
+
+// depthOf is how deep JSON is, up to one more than maxNested.
+func depthOf(data []byte) (deepest int) {
+	decoder, depth := json.NewDecoder(bytes.NewReader(data)), 0
+	for deepest <= maxNested {
+		token, err := decoder.Token()
+		if err != nil {
+			break
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+			deepest = max(deepest, depth)
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	return deepest
 }

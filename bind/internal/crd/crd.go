@@ -37,10 +37,33 @@ func NewCRD(name string, spec *v1alpha1.APIServiceExportSpec) (*unstructured.Uns
 	crd.SetAPIVersion(apiextensionsv1.SchemeGroupVersion.String())
 	crd.SetKind("CustomResourceDefinition")
 	crd.SetName(name)
+	if spec.Scope == v1alpha1.ClusterScope {
+		PutIsolation(crd, spec.ClusterScopedIsolation)
+	}
 	return crd, nil
 }
 
-// SameSpec tells whether two CRDs say the same once defaults are filled in.
+// Isolation is the clusterScopedIsolation that a CRD records; empty if it records none that is supported.
+func Isolation(crd *unstructured.Unstructured) v1alpha1.Isolation {
+	if recorded := v1alpha1.Isolation(crd.GetAnnotations()[v1alpha1.IsolationAnnotation]); isolates(recorded) {
+		return recorded
+	}
+	return ""
+}
+
+// PutIsolation has a CRD record a clusterScopedIsolation, or none if it is empty.
+func PutIsolation(crd *unstructured.Unstructured, isolation v1alpha1.Isolation) {
+	annotations := crd.GetAnnotations() // a copy
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if delete(annotations, v1alpha1.IsolationAnnotation); isolation != "" {
+		annotations[v1alpha1.IsolationAnnotation] = string(isolation)
+	}
+	crd.SetAnnotations(annotations)
+}
+
+// SameSpec tells whether two CRDs say the same once defaults are filled in, and record the same.
 func SameSpec(a, b *unstructured.Unstructured) (bool, error) {
 	x, err := defaulted(a)
 	if err != nil {
@@ -50,7 +73,7 @@ func SameSpec(a, b *unstructured.Unstructured) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return equality.Semantic.DeepEqual(x, y), nil
+	return equality.Semantic.DeepEqual(x, y) && Isolation(a) == Isolation(b), nil
 }
 
 func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinitionSpec, error) {
@@ -84,7 +107,11 @@ func SpecOf(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, 
 // ChangeHash names a change of schema in the consent to it. The same schema can take away
 // something else later, and a provider must not find two schemas that share a name.
 func ChangeHash(live, wanted *unstructured.Unstructured) (string, error) {
-	data, err := json.Marshal([]any{live.Object["spec"], wanted.Object["spec"]}) // keys are in order
+	change := []any{live.Object["spec"], wanted.Object["spec"]}
+	if from, to := Isolation(live), Isolation(wanted); from != to {
+		change = append(change, from, to)
+	}
+	data, err := json.Marshal(change) // keys are in order
 	if err != nil {
 		return "", fmt.Errorf("encode CRD %s: %w", wanted.GetName(), err)
 	}

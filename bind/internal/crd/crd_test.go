@@ -72,6 +72,8 @@ func TestP21CheckExport(t *testing.T) {
 		"too much": {change: func(s *v1alpha1.APIServiceExportSpec) {
 			s.Versions[0].Schema.OpenAPIV3Schema.Raw = []byte(strings.Repeat(" ", maxSchema+1))
 		}, want: "bytes"},
+		"deep":     {change: nestedIn(maxNested)},
+		"too deep": {change: nestedIn(maxNested + 1), want: "nested deeper"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := widgetExport(t).Spec
@@ -196,6 +198,25 @@ func TestSyncVersion(t *testing.T) {
 	for running, want := range map[string]string{"": "v1", "v2": "v2", "v1alpha1": "v1", "v0": "v1"} {
 		if got := SyncVersion(&spec, running); got.Version != want || got.Resource != "widgets" || got.Group != "example.org" {
 			t.Errorf("running in %q: got %s", running, got)
+		}
+	}
+}
+
+// nestedIn makes a schema of lists that deep.
+func nestedIn(depth int) func(*v1alpha1.APIServiceExportSpec) {
+	return func(s *v1alpha1.APIServiceExportSpec) {
+		s.Versions[0].Schema.OpenAPIV3Schema.Raw = []byte(`{"type":"array"` + strings.Repeat(`,"items":{"type":"array"`, depth-1) + strings.Repeat("}", depth))
+	}
+}
+
+// What a CRD records that is no clusterScopedIsolation that objects can be synced under counts as none: under it each
+// object would have the target of another one.
+func TestIsolation(t *testing.T) {
+	for recorded, want := range map[string]v1alpha1.Isolation{"": "", "Prefixed": v1alpha1.IsolationPrefixed, "Namespaced": v1alpha1.IsolationNamespaced, "None": "", "namespaced": ""} {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetAnnotations(map[string]string{v1alpha1.IsolationAnnotation: recorded})
+		if got := Isolation(u); got != want {
+			t.Errorf("%q is %q, want %q", recorded, got, want)
 		}
 	}
 }

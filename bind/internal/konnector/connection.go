@@ -139,7 +139,7 @@ type connection struct {
 func newConnection(s *shared, name cache.ObjectName) *connection {
 	c := &connection{
 		shared: s,
-		secret: kubeconfigSecret{name: name, calls: s.app.Calls},
+		secret: kubeconfigSecret{name: name, calls: s.app.Calls, rotations: newRarePace()},
 		passes: make(chan struct{}, mostPasses),
 		valid:  pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}

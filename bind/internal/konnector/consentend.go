@@ -5,6 +5,7 @@ package konnector
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -129,7 +130,7 @@ func (w *consentEnd) postpone(ctx context.Context, id string, why obstacle, err 
 	told := fates.IsTold(ctx, err) || u.id == id && u.why.words != ""
 	switch {
 	case err == nil:
-	case fates.Of(err).Fate() == fates.Done || !told && !w.unused:
+	case fates.Of(err).Fate() == fates.Done || errors.Is(err, errManyStarts) || !told && !w.unused:
 		return obstacle{}, err
 	case !told:
 		why = obstacle{}
@@ -171,6 +172,9 @@ func (w *consentEnd) begin(ctx context.Context, id string) (granted []string, er
 	w.rolesHidden = !known
 	w.maybeAccepted = w.findMaybeAccepted()
 	if w.pass.record.stoppedFor != id {
+		if !w.pass.record.starts.begin(w.pass.binding.Generation) {
+			return nil, errManyStarts
+		}
 		w.pass.syncs.end(w.pass.key, &w.pass.record.sync)
 		w.pass.record.legacy = legacyCopies{}
 	}

@@ -5,6 +5,7 @@ package konnector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -244,4 +247,109 @@ func TestTokenIsNotQuoted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRotationsArePaced: a platform that offers another credential at each look has the kubeconfig Secret of the App
+// Cluster written once a minute in the end, with as many audit records, and the binding says so.
+func TestRotationsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		app := w.keep(true)
+		var offered, written atomic.Int64
+		w.controlPlane.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			time.Sleep(10 * time.Millisecond)
+			if r.Verb == "get" && r.Resource == cluster.Secrets {
+				w.offer(ctx, w.controlPlane.Client(), "tenant", fmt.Sprint("t", offered.Add(1)))
+			}
+			return do()
+		})
+		app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "patch" && r.Resource == cluster.Secrets {
+				written.Add(1)
+			}
+			return do()
+		})
+		if _, err := w.heartbeat.secret.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(any, any) {
+			if k, _ := w.heartbeat.secret.read(); k != nil { // as a connection does
+				(&session{heartbeat: w.heartbeat, token: w.heartbeat.token}).use(k.Token)
+			}
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		w.run()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if written, offered := written.Load(), offered.Load(); written < 60 || written > 150 || offered > 600 {
+			t.Errorf("written %d times in an hour, and looked at %d times", written, offered)
+		}
+		time.Sleep(probeEvery)
+		if c := w.heartbeat.snapshot(); c.beating.Reason != v1alpha1.ReasonStepFailed || c.connected().Status != metav1.ConditionTrue {
+			t.Errorf("it is told as %+v", c)
+		}
+	})
+}
+
+// TestTenantWithALongUID: a UID that no API server gives is not written into the App Cluster, and is told; the one
+// that follows is recorded.
+func TestTenantWithALongUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		app := w.keep(false)
+		hostile := &identified{Interface: w.heartbeat.calls}
+		hostile.uid.Store(strings.Repeat("u", 200<<10))
+		w.heartbeat.calls = hostile
+		recorded := func() string {
+			u, err := app.Client().Resource(cluster.Secrets).Namespace("klutch-bind").Get(t.Context(), "kubeconfig", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return u.GetAnnotations()[v1alpha1.TenantUIDAnnotation]
+		}
+		w.run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(recorded()); n > 0 {
+			t.Errorf("a UID of %d bytes is recorded", n)
+		}
+		if c := w.heartbeat.snapshot().connected(); c.Reason != v1alpha1.ReasonControlPlaneAnswerTooLarge || !strings.Contains(c.Message, "UID") || len(c.Message) > cluster.MaxMessage {
+			t.Errorf("Connected is %.300v", c)
+		}
+		hostile.uid.Store("3c5be2b8")
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if uid := recorded(); uid != "3c5be2b8" {
+			t.Errorf("%.50q is recorded", uid)
+		}
+		if c := w.heartbeat.snapshot().connected(); c.Status != metav1.ConditionTrue {
+			t.Errorf("afterwards %+v", c)
+		}
+	})
+}
+
+// An identified client reads namespaces with that UID.
+type identified struct {
+	dynamic.Interface
+	uid atomic.Value
+}
+
+func (c *identified) Resource(resource schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	if resource != cluster.NamespacesResource {
+		return c.Interface.Resource(resource)
+	}
+	return &identifiedNamespaces{c.Interface.Resource(resource), c}
+}
+
+type identifiedNamespaces struct {
+	dynamic.NamespaceableResourceInterface
+	as *identified
+}
+
+func (n *identifiedNamespaces) Namespace(string) dynamic.ResourceInterface { return n }
+
+func (n *identifiedNamespaces) Get(ctx context.Context, name string, o metav1.GetOptions, sub ...string) (*unstructured.Unstructured, error) {
+	u, err := n.NamespaceableResourceInterface.Get(ctx, name, o, sub...)
+	if uid, _ := n.as.uid.Load().(string); err == nil {
+		u.SetUID(types.UID(uid))
+	}
+	return u, err
 }

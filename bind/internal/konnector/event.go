@@ -120,7 +120,7 @@ func (k *Konnector) tellStopped(ctx context.Context, p *pass) {
 	}
 	found, err := k.inventory(ctx, p.binding.Name)
 	s.looks.count(err)
-	every := max(retryEvery*time.Duration(max(found.pages, 1)), time.Until(s.looks.next))
+	every := max(retryEvery*time.Duration(max(found.pages, 1)), min(now.Sub(s.since)/4, stoppedRarely), time.Until(s.looks.next))
 	s.next = now.Add(every)
 	p.lookAgain(every)
 	if err != nil {

@@ -57,29 +57,43 @@ func TestReferredTo(t *testing.T) {
 	}
 }
 
-// Where the objects that wait for their Sync may not be listed, that is asked ever more rarely.
+// The objects that wait for their Sync are looked at ever more rarely, each minute at least, and far more rarely where
+// they may not be listed.
 func TestStoppedLooksArePaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newClaimWorld(t)
-		asked := 0
-		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if r.Resource != cluster.CRDs {
-				return do()
-			}
-			asked++
-			return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("no"))
+	for name, test := range map[string]struct {
+		refused     bool
+		least, most int
+	}{
+		"refused": {true, 3, 20},
+		"listed":  {false, 60, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition", Cluster: true})
+				asked := 0
+				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource != cluster.CRDs {
+						return do()
+					}
+					if asked++; test.refused {
+						return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New("no"))
+					}
+					return do()
+				})
+				w.verdict = newVerdict()
+				p := w.pass()
+				w.verdict.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "The Secret is gone."))
+				for range 3600 {
+					w.konnector.tellStopped(t.Context(), p)
+					time.Sleep(time.Second)
+				}
+				if asked < test.least || asked > test.most {
+					t.Errorf("%d requests in an hour", asked)
+				}
+			})
 		})
-		w.verdict = newVerdict()
-		p := w.pass()
-		w.verdict.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "The Secret is gone."))
-		for range 3600 {
-			w.konnector.tellStopped(t.Context(), p)
-			time.Sleep(time.Second)
-		}
-		if asked < 3 || asked > 20 {
-			t.Errorf("%d requests in an hour", asked)
-		}
-	})
+	}
 }
 
 // Of objects that wait while no Sync runs, those that have changed since are told why, and counted,

@@ -25,6 +25,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -44,7 +45,7 @@ type found struct {
 	token   string    // that the look began with
 	tenant  types.UID // of the namespace; empty if it may not be read
 	binding *v1alpha1.ClusterBinding
-	unkept  error // why the App Cluster refused a write to the kubeconfig Secret; nil if it did not
+	unkept  error // why a write to the kubeconfig Secret was refused, or has to wait; nil if neither
 }
 
 // A heartbeat is what a session does and learns at each look at its tenant namespace.
@@ -63,6 +64,9 @@ type heartbeat struct {
 	wells    atomic.Int64              // looks that have found all well
 	wanted   atomic.Bool               // a whole look, before its time
 	alarms   pace                      // of looks because of a credential that was refused
+	looks    pace                      // of all
+	lines    pace                      // in the log
+	logged   snapshot                  // what the log has; of beat alone
 	due      time.Time                 // the next heartbeat; of beat alone
 	failures int                       // of beats in a row that failed or found that they have to wait; of beat alone
 
@@ -71,7 +75,7 @@ type heartbeat struct {
 }
 
 func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconfig, token *kubeconfig.Token, calls dynamic.Interface) *heartbeat {
-	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls, alarms: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 2)}
+	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls, alarms: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 2), looks: newPace(), lines: newRarePace()}
 	h.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
 	h.queue = controller.New("heartbeat", h.beat, controller.Options{})
 	return h
@@ -80,6 +84,9 @@ func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconf
 // beat looks at the tenant namespace. It is at once the probe of the control plane,
 // the heartbeat, and what fetches a rotated credential.
 func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+	if !h.looks.TryAccept() {
+		return pacePause, controller.ErrBusy
+	}
 	if !h.wanted.Swap(false) && h.isWell() && time.Now().Before(h.due) {
 		return h.probe(ctx)
 	}
@@ -255,8 +262,8 @@ func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 	switch {
 	case err != nil:
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
-	case f.unkept != nil && (fates.IsRefused(f.unkept) || h.failures > 0): // else it may be a moment's
-		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonKubeconfigSecretUpdateFailed, h.secret.unkept(f.unkept))
+	case f.unkept != nil && (fates.IsRefused(f.unkept) || errors.Is(f.unkept, errManyRotations) || h.failures > 0): // else it may be a moment's
+		now.beating = h.secret.unkept(f.unkept)
 	}
 	if now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "") {
 		now.admitted = f.token
@@ -264,9 +271,10 @@ func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 	now.tenant = cmp.Or(f.tenant, now.tenant)
 	if c := h.refusal(f); c.Type != "" || err == nil {
 		now.refused = c
+		now.refused.Message = cluster.Clip(c.Message)
 	}
 	if f.binding != nil {
-		now.provider = f.binding.Spec.ProviderPrettyName
+		now.provider = text.Clip(f.binding.Spec.ProviderPrettyName, cluster.MaxMessage/2)
 	}
 	if now.refused.Type != "" {
 		now.beating = failed(v1alpha1.ConditionHeartbeating, now.refused.Reason, "No heartbeat is written.")
@@ -293,11 +301,19 @@ func (h *heartbeat) record(ctx context.Context, now snapshot) {
 	now.unreadable, now.unmapped = before.unreadable, before.unmapped
 	h.seen = now
 	h.mu.Unlock()
-	if before == now {
+	if before != now {
+		h.touch(h.secret.name)
+	}
+	h.log(ctx, now)
+}
+
+// log tells the log what is new. A platform may fail and be there again all the time: then the next look tells it.
+func (h *heartbeat) log(ctx context.Context, now snapshot) {
+	before, log := h.logged, logr.FromContextOrDiscard(ctx)
+	if before.looked != "" && before.refused == now.refused && before.away == now.away || !h.lines.TryAccept() {
 		return
 	}
-	h.touch(h.secret.name)
-	log := logr.FromContextOrDiscard(ctx)
+	h.logged = now
 	switch {
 	case before.refused != now.refused && now.refused.Type != "":
 		log.Info("nothing is changed on either side", "reason", now.refused.Reason, "message", now.refused.Message)

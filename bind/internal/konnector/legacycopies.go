@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
@@ -23,14 +24,18 @@ import (
 )
 
 const (
-	legacyFirst = 10 * time.Second // after which the first look for copies of a legacy konnector is
-	legacyEvery = 30 * time.Second // between looks
-	legacyLooks = 3                // that find none, after which there are none
-	legacyRare  = 10 * time.Minute // between looks that fail
+	legacyFirst = 10 * time.Second       // after which the first look for copies of a legacy konnector is
+	legacyEvery = 30 * time.Second       // between looks
+	legacyTime  = 40 * time.Second       // for a look: the provider may have any number of namespaces, and list each slowly
+	legacyEach  = 100 * time.Millisecond // and for each list of it, until it has three times as long
+	legacyLooks = 3                      // that find none, after which there are none
+	legacySoon  = 10                     // looks at that pace
+	legacyRare  = 10 * time.Minute       // between looks after these
 )
 
 // legacyCopies are the copies of a legacy konnector that nothing has taken over.
 type legacyCopies struct {
+	looks    pace      // nil before the first
 	next     time.Time // look
 	names    []string
 	services int    // namespaces that the last look was about
@@ -76,40 +81,54 @@ func copiesInSync(c v1alpha1.Condition, left []string, state klutchsync.Status) 
 }
 
 // findLegacyCopies looks a few times after a start and after a namespace is mapped, and goes on
-// for as long as it finds some, ever more rarely while it fails.
+// for as long as it finds some or fails. Where that has no end, as where a provider takes a namespace
+// away and maps it again all the time, it becomes rare.
 func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) {
 	l := &p.record.legacy
 	services, known := p.session.namespaces.Services()
-	if !state.Synced || !known || l.none >= legacyLooks && l.services == len(services) {
+	changed := l.services != len(services)
+	if !state.Synced || !known || l.none >= legacyLooks && !changed {
 		return
 	}
-	if l.services != len(services) {
-		l.services, l.none, l.next = len(services), 0, time.Time{}
+	if l.looks == nil {
+		l.looks = flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/legacyRare.Seconds()), legacySoon)
 	}
-	if l.next.IsZero() {
+	if l.next.IsZero() || l.none >= legacyLooks { // else there is a next one
 		l.next = time.Now().Add(legacyFirst) // by then the others have been taken over
+	}
+	if changed {
+		l.services, l.none = len(services), 0
 	}
 	if wait := time.Until(l.next); wait > 0 {
 		p.lookAgain(wait)
 		return
 	}
-	names, err := p.lookForLegacy(ctx, services, selected)
-	every := legacyEvery
+	every := legacyRare
+	if l.looks.TryAccept() {
+		every = legacyEvery
+		names, err := p.lookForLegacy(ctx, services, selected)
+		l.note(names, err)
+	}
+	l.next = time.Now().Add(every)
+	p.lookAgain(every)
+}
+
+// note takes note of what a look has found.
+func (l *legacyCopies) note(names []string, err error) {
 	switch {
 	case err != nil:
-		every = min(legacyEvery<<min(l.failed, 10), legacyRare)
 		l.failed, l.unseen = l.failed+1, cluster.Explain(err)
 	case len(names) > 0:
 		l.names, l.none, l.failed = names, 0, 0
 	default:
 		l.names, l.none, l.failed = nil, l.none+1, 0
 	}
-	l.next = time.Now().Add(every)
-	p.lookAgain(every)
 }
 
 // lookForLegacy looks for copies of a legacy konnector on both sides.
 func (p *pass) lookForLegacy(ctx context.Context, services []string, selected []klutchsync.Related) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, legacyTime+min(time.Duration(len(services)*len(selected))*legacyEach, 2*legacyTime))
+	defer cancel()
 	granted, _, err := p.grantedNamespaces(ctx)
 	if err != nil {
 		return nil, err

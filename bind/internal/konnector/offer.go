@@ -58,12 +58,12 @@ func (s *session) offers(export string) func(context.Context) (why string, err e
 		if err != nil {
 			return "", fmt.Errorf("read APIServiceExport %s: %w", export, err)
 		}
-		return withdrawn(&e), nil
+		return notOffered(&e), nil
 	}
 }
 
-// withdrawn says why an export is no offer any more; empty if it is one.
-func withdrawn(e *v1alpha1.APIServiceExport) (why string) {
+// notOffered says why an export is no offer any more; empty if it is one.
+func notOffered(e *v1alpha1.APIServiceExport) (why string) {
 	if e.DeletionTimestamp != nil {
 		return "the provider is taking the APIServiceExport " + e.Name + " away"
 	}

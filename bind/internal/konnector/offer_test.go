@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +68,7 @@ func TestOffer(t *testing.T) {
 
 // A provider cannot make a status that the App Cluster's API server refuses (P25).
 func TestHostileOffer(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
+	long := strings.Repeat("x\x1b[2J\n\u202e", 1<<17)
 	p := &pass{verdict: newVerdict(), binding: &v1alpha1.APIServiceBinding{}, export: &v1alpha1.APIServiceExport{}}
 	p.verdict.provider = long
 	p.export.Status.Conditions = []v1alpha1.Condition{v1alpha1.False("Offered", v1alpha1.Severity(long), long, long)}
@@ -82,6 +83,11 @@ func TestHostileOffer(t *testing.T) {
 	}
 	if n := len(status.ProviderPrettyName); n == 0 || n > cluster.MaxMessage {
 		t.Errorf("a provider's name of %d bytes", n)
+	}
+	for _, said := range []string{c.Reason, c.Message, status.ProviderPrettyName} {
+		if strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("it does not print: %.50q", said)
+		}
 	}
 }
 
@@ -125,8 +131,8 @@ func TestWithdrawn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := withdrawn(&tc.export); got != tc.want {
-				t.Errorf("withdrawn = %q, want %q", got, tc.want)
+			if got := notOffered(&tc.export); got != tc.want {
+				t.Errorf("notOffered = %q, want %q", got, tc.want)
 			}
 		})
 	}

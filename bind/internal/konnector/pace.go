@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,9 @@ type pace interface{ TryAccept() bool }
 
 func newPace() pace { return flowcontrol.NewTokenBucketPassiveRateLimiter(2, 20) }
 
+// newRarePace is the pace of what costs the App Cluster much, and has to be done a few times at once at most.
+func newRarePace() pace { return flowcontrol.NewTokenBucketPassiveRateLimiter(1.0/60, 10) }
+
 const (
 	pacePause = 500 * time.Millisecond
 	// passWorkers is more than many silent control planes hold: see mostPasses.
@@ -26,6 +30,37 @@ const (
 	// its control plane may answer slowly, and others wait for a worker too.
 	mostPasses = 2
 )
+
+// Starts bound how often the Sync of a binding begins, which reads all objects of both clusters. A binding with
+// another spec begins anew: that is a change by the App Cluster's owner, and any other may be one by the provider.
+type starts struct {
+	pace pace
+	of   int64     // the generation of the binding
+	next time.Time // there is none before
+}
+
+// errManyStarts is why a Sync does not begin yet.
+var errManyStarts = errors.New("what the provider says of this API changes all the time; each time all objects are read anew, and that is done once a minute at most")
+
+// begin reports whether a Sync may begin now.
+func (s *starts) begin(generation int64) bool {
+	if s.pace == nil || s.of != generation {
+		*s = starts{pace: newRarePace(), of: generation}
+	}
+	may := s.pace.TryAccept()
+	if !may {
+		s.next = time.Now().Add(retryEvery)
+	}
+	return may
+}
+
+// wait is for how long there is no need to try.
+func (s *starts) wait(generation int64) time.Duration {
+	if s.of != generation {
+		return 0
+	}
+	return time.Until(s.next)
+}
 
 // retryEvery is the pace of looks at what no watch shows and others have to change.
 const retryEvery = 10 * time.Second
@@ -36,6 +71,13 @@ const (
 	rightsEvery  = 2 * time.Second
 	rightsRarely = 40 * time.Second
 )
+
+// judgedRarely is the longest pause between looks at whether objects let a change of a schema be made.
+const judgedRarely = 10 * time.Minute
+
+// stoppedRarely is the longest pause between looks at objects whose Sync does not run, so that they are told within
+// a minute.
+const stoppedRarely = 40 * time.Second
 
 // carryOutRarely is the longest pause between attempts to take back what answers to claims take back.
 const carryOutRarely = 10 * time.Minute

@@ -13,6 +13,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -114,6 +115,7 @@ type bindingRecord struct {
 	stoppedFor    string    // id of the consent for which what makes copies was last stopped
 	schemaChanged time.Time // when its CRD was last changed
 	schemaRefused refusedSchema
+	judged        judgment  // of the last change of its CRD
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
 	failsSince    time.Time // the first of its passes that failed in a row; zero if the last one has not
 	last          *pass     // for what is due before the next one
@@ -122,6 +124,7 @@ type bindingRecord struct {
 	goneUntold    bool      // the objects were not told yet that the tenant is gone
 	toldGone      time.Time // when they last were
 	pace          pace      // of passes
+	starts        starts    // of its Sync
 }
 
 // A series is the failures in a row of what is tried again beside the passes.
@@ -208,6 +211,34 @@ func (r *refusedSchema) count(change string, err error) {
 		r.times = 0
 	}
 	r.change, r.err, r.times = change, err, r.times+1
+}
+
+// A judgment is what of a change of a CRD is taken over and what is held, as the objects told that there were then:
+// to find it out, all are listed, and the provider's rules are evaluated.
+type judgment struct {
+	trouble // since when it is held, as far as it is
+
+	change string                            // its hash
+	spec   *v1alpha1.APIServiceExportCRDSpec // that is taken over, if something is held
+	held   []crdcompat.Change
+	made   time.Time
+	next   time.Time // it holds until then
+}
+
+// holds reports whether there is no need to judge a change anew: it was judged a moment ago, or it is not made now.
+func (j *judgment) holds(change string, waits bool) bool {
+	return j.change == change && (waits || time.Until(j.next) > 0)
+}
+
+// note takes note of a judgment. What is held for long is judged ever more rarely.
+func (j *judgment) note(change string, spec *v1alpha1.APIServiceExportCRDSpec, held []crdcompat.Change, every time.Duration) {
+	if j.change != change || len(held) == 0 {
+		j.trouble = trouble{}
+	}
+	j.change, j.spec, j.held, j.made = change, nil, held, time.Now()
+	if j.next = j.made; len(held) > 0 {
+		j.spec, j.next = spec, j.made.Add(j.growing(every, judgedRarely))
+	}
 }
 
 // records are the records of all bindings.

@@ -14,10 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -204,25 +207,10 @@ func (w *beatingWorld) keep(rotates bool) (app *fakecluster.Cluster) {
 	w.Helper()
 	app = fakecluster.New()
 	w.put(app.Client().Resource(cluster.NamespacesResource).Create(w.Context(), object("v1", "Namespace", "klutch-bind"), metav1.CreateOptions{}))
-	secret := func(client dynamic.Interface, namespace, token string) {
-		k := w.heartbeat.place
-		k.Token = token
-		data, err := k.Write()
-		if err != nil {
-			w.Fatal(err)
-		}
-		u := object("v1", "Secret", "kubeconfig")
-		u.Object["data"] = map[string]any{"kubeconfig": base64.StdEncoding.EncodeToString(data)}
-		secrets := client.Resource(cluster.Secrets).Namespace(namespace)
-		if _, err = secrets.Create(w.Context(), u, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			_, err = secrets.Update(w.Context(), u, metav1.UpdateOptions{})
-		}
-		w.put(u, err)
-	}
-	secret(app.Client(), "klutch-bind", "t")
-	secret(w.controlPlane.Client(), "tenant", map[bool]string{true: "t2", false: "t"}[rotates])
+	w.offer(w.Context(), app.Client(), "klutch-bind", "t")
+	w.offer(w.Context(), w.controlPlane.Client(), "tenant", map[bool]string{true: "t2", false: "t"}[rotates])
 	w.heartbeat.secret = &kubeconfigSecret{
-		name: cache.NewObjectName("klutch-bind", "kubeconfig"), calls: app.Client(),
+		name: cache.NewObjectName("klutch-bind", "kubeconfig"), calls: app.Client(), rotations: newRarePace(),
 		informer: cluster.Objects(app.Client(), cluster.Secrets, "klutch-bind").Informer(cache.Indexers{}),
 	}
 	ctx, cancel := context.WithCancel(w.Context())
@@ -234,6 +222,26 @@ func (w *beatingWorld) keep(rotates bool) (app *fakecluster.Cluster) {
 	w.Cleanup(func() { cancel(); <-done })
 	cache.WaitForCacheSync(ctx.Done(), w.heartbeat.secret.informer.HasSynced)
 	return app
+}
+
+// offer puts a kubeconfig with a token into the Secret of a cluster.
+func (w *beatingWorld) offer(ctx context.Context, client dynamic.Interface, namespace, token string) {
+	w.Helper()
+	k := w.heartbeat.place
+	k.Token = token
+	data, err := k.Write()
+	if err != nil {
+		w.Fatal(err)
+	}
+	u := object("v1", "Secret", "kubeconfig")
+	u.Object["data"] = map[string]any{"kubeconfig": base64.StdEncoding.EncodeToString(data)}
+	secrets := client.Resource(cluster.Secrets).Namespace(namespace)
+	if _, err = secrets.Create(ctx, u, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		_, err = secrets.Update(ctx, u, metav1.UpdateOptions{})
+	}
+	if err != nil && ctx.Err() == nil {
+		w.Error(err)
+	}
 }
 
 // A beatingWorld is a tenant namespace "tenant" with a heartbeat, and what asks for service
@@ -332,6 +340,60 @@ func TestP25HostileRefusal(t *testing.T) {
 			t.Errorf("%d bytes", n)
 		}
 	})
+}
+
+// TestP25FlappingPlatform: a platform that fails at every other look, and has itself looked at all the time, costs two
+// looks a second, and a line in the log a minute, in which it has no more room than elsewhere. What lasts is in
+// the log in the end.
+func TestP25FlappingPlatform(t *testing.T) {
+	for name, says := range map[string]string{
+		"its name":    `{"spec":{"providerPrettyName":"` + strings.Repeat("n", 1<<16) + `"}}`,
+		"its holders": `{"status":{"clusterUID":"` + strings.Repeat("u", 1<<16) + `"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newBeatingWorld(t)
+				w.keep(false)
+				tenants := w.controlPlane.Client().Resource(cluster.ClusterBindings).Namespace("tenant")
+				w.put(tenants.Patch(t.Context(), v1alpha1.ClusterBindingName, types.MergePatchType, []byte(says), metav1.PatchOptions{}, map[bool][]string{true: {"status"}}[name == "its holders"]...))
+				var looks, lines, longest atomic.Int64
+				var fails atomic.Bool
+				var last atomic.Value
+				w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "get" && r.Resource == cluster.ClusterBindings && (looks.Add(1)%2 == 0 || fails.Load()) {
+						return fakecluster.Answers()[0].Err(r)
+					}
+					time.Sleep(time.Millisecond)
+					return do()
+				})
+				log := funcr.New(func(_, args string) {
+					lines.Add(1)
+					longest.Store(max(longest.Load(), int64(len(args))))
+					last.Store(args)
+				}, funcr.Options{})
+				ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), log))
+				done := make(chan error, 1)
+				go func() { done <- w.heartbeat.queue.Run(ctx) }()
+				for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+					w.heartbeat.lookNow() // as events of the tenant and ends of watches do
+				}
+				synctest.Wait()
+				if n, lines, longest := looks.Load(), lines.Load(), longest.Load(); n > 300 || lines > 15 || longest > 2*cluster.MaxMessage {
+					t.Errorf("%d looks and %d lines in two minutes, with up to %d bytes", n, lines, longest)
+				}
+				fails.Store(true)
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if said, _ := last.Load().(string); !strings.Contains(said, "control plane is away") {
+					t.Errorf("the last word in the log is %.200s", said)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // TestStepRefused: whatever the App Cluster's API server has against a step of a pass is told on the
@@ -435,10 +497,10 @@ func (w *claimWorld) condition(of string) v1alpha1.Condition {
 	return v1alpha1.Condition{}
 }
 
-// P8: a platform whose lists have no end, or that cannot list, keeps the look for copies of Klutch's konnector
+// P8: a platform whose lists have no end, or are slow in any number of namespaces, or that cannot list, keeps the look for copies of Klutch's konnector
 // from its end, and nothing else: what comes after it is done, it is looked ever more rarely, and told.
 func TestP8EndlessCopies(t *testing.T) {
-	for name, err := range map[string]error{"endless": nil, "failing": apierrors.NewInternalError(errors.New("etcd"))} {
+	for name, err := range map[string]error{"endless": nil, "slow": errSlow, "failing": apierrors.NewInternalError(errors.New("etcd"))} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newClaimWorld(t)
@@ -447,6 +509,9 @@ func TestP8EndlessCopies(t *testing.T) {
 				w.answer(v1alpha1.ClaimAccepted)
 				synctest.Wait()
 				w.look()
+				for n := range 30 { // a platform may forge who asked for them
+					w.ask("forged"+strconv.Itoa(n), "service"+strconv.Itoa(n))
+				}
 				hostile := &endless{Interface: w.session.Meta, err: err}
 				w.session.Meta = hostile
 				for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(5 * time.Second) {
@@ -471,6 +536,9 @@ func TestP8EndlessCopies(t *testing.T) {
 	}
 }
 
+// errSlow has lists end, each after nearly as long as a request may take.
+var errSlow = errors.New("slow")
+
 // An endless client lists a page after the other, a second each, or fails.
 type endless struct {
 	metadata.Interface
@@ -492,18 +560,20 @@ type endlessLists struct {
 func (l *endlessLists) Namespace(string) metadata.ResourceInterface { return l }
 
 func (l *endlessLists) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-	n := l.of.lists.Add(1)
-	if l.of.err != nil {
-		return nil, l.of.err
-	}
+	n, took := l.of.lists.Add(1), time.Second
 	list := &metav1.PartialObjectMetadataList{}
-	if n < 100*endlessPages { // so that a test of it ends
+	switch {
+	case errors.Is(l.of.err, errSlow):
+		took = cluster.CallTimeout - time.Second
+	case l.of.err != nil:
+		return nil, l.of.err
+	case n < 100*endlessPages: // so that a test of it ends
 		list.Continue = "more"
 	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(time.Second):
+	case <-time.After(took):
 		return list, nil
 	}
 }
@@ -576,4 +646,52 @@ func TestHeartbeatWaitsAsAsked(t *testing.T) {
 			t.Errorf("it is told as %+v", c)
 		}
 	})
+}
+
+// TestLegacyLooksArePaced: the look for copies of Klutch's konnector becomes rare where it has no end: while a provider
+// takes a namespace away and maps it again, and while copies stay.
+func TestLegacyLooksArePaced(t *testing.T) {
+	for _, flaps := range []bool{true, false} {
+		t.Run(map[bool]string{true: "a namespace comes and goes", false: "copies stay"}[flaps], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				var looks atomic.Int64
+				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "list" && r.Resource == cluster.Secrets {
+						looks.Add(1)
+					}
+					return do()
+				})
+				if !flaps {
+					w.putLegacy(w.app, "team", "left")
+				}
+				defer w.run()()
+				w.answer(v1alpha1.ClaimAccepted)
+				synctest.Wait()
+				before, asked := looks.Load(), w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant")
+				for n := range 3 * 60 * 2 { // two hours
+					switch {
+					case !flaps:
+					case n%2 == 0:
+						w.ask("late", "service-late")
+					default:
+						if err := asked.Delete(t.Context(), "late", metav1.DeleteOptions{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for range 2 {
+						time.Sleep(10 * time.Second)
+						synctest.Wait()
+						w.look()
+					}
+				}
+				if n := looks.Load() - before; n < 5 || n > 80 { // of which the Sync has some forty
+					t.Errorf("%d lists in two hours", n)
+				}
+				if c := w.verdict.found[v1alpha1.ConditionClaimsInSync]; !flaps && !strings.Contains(c.Message, "secrets team/left") {
+					t.Errorf("ClaimsInSync is %+v", c)
+				}
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,8 +35,8 @@ type installation struct {
 	live   *unstructured.Unstructured // the CRD that is there; nil if there is none
 }
 
-// readSchema finds out whether the export can be installed: it is what was agreed to,
-// and no CRD is in its way.
+// readSchema finds out whether the export can be installed: it is valid and about the API that the binding is named
+// after, and no CRD is in its way.
 func (i *installation) readSchema(ctx context.Context) (bool, error) {
 	var err error
 	if i.wanted, err = crd.NewCRD(i.pass.binding.Name, &i.pass.export.Spec); err != nil {
@@ -216,6 +217,7 @@ func (i *installation) owns(ctx context.Context, crd *unstructured.Unstructured)
 func (i *installation) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
+	crd.PutIsolation(next, crd.Isolation(wanted))
 	mark.Put(next, mark.Of(i.pass.binding))
 	if i.pass.key.Namespace != "" {
 		i.own(next)
@@ -254,7 +256,7 @@ func (i *installation) stay() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	i.pass.export = under(i.pass.export, here)
+	i.under(here)
 	i.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, i.pass.record.schemaRefused.err)
 	return ok, nil
 }
@@ -288,51 +290,94 @@ func (i *installation) chooseSchema(ctx context.Context, change string) (held []
 	if err != nil {
 		return nil, false, err
 	}
-	held, err = i.holdSchema(ctx, here, change)
-	if err != nil {
+	now := time.Now()
+	wait := i.untilNextSchema(now, change)
+	if unjudged := i.untilJudged(now, change); unjudged > 0 {
+		i.keepSchema(here, max(wait, unjudged))
+		return nil, true, nil
+	}
+	if held, err = i.holdSchema(ctx, here, change, wait > 0); err != nil {
 		return nil, false, err
 	}
 	same, err := crd.SameSpec(i.live, i.wanted)
-	if wait := i.untilNextSchema(time.Now(), change); (!same || i.unmarked()) && err == nil && wait > 0 {
-		i.pass.lookAgain(wait)
-		paced = true
-		i.wanted.Object["spec"] = i.live.Object["spec"]
-		i.pass.export = under(i.pass.export, here)
+	if paced = (!same || i.unmarked()) && err == nil && wait > 0; paced {
+		i.keepSchema(here, wait)
 	}
 	return held, paced, err
 }
 
+// keepSchema leaves the CRD as it is for a while.
+func (i *installation) keepSchema(here *v1alpha1.APIServiceExportCRDSpec, wait time.Duration) {
+	i.pass.lookAgain(wait)
+	i.wanted.Object["spec"] = i.live.Object["spec"]
+	crd.PutIsolation(i.wanted, crd.Isolation(i.live))
+	i.under(here)
+}
+
+// untilJudged is how long a change has to wait until it is judged, since another one was judged a moment ago.
+func (i *installation) untilJudged(now time.Time, change string) time.Duration {
+	j := &i.pass.record.judged
+	if j.change == "" || j.change == change || i.accepts(change) {
+		return 0
+	}
+	return i.pass.schemaInterval - now.Sub(j.made)
+}
+
+// accepts reports whether the binding's owner has agreed to that very change.
+func (i *installation) accepts(change string) bool {
+	return i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] == change
+}
+
 // holdSchema leaves out of wanted what would change what is valid or kept here, unless the
-// binding's owner has agreed to that very change.
-func (i *installation) holdSchema(ctx context.Context, here *v1alpha1.APIServiceExportCRDSpec, change string) ([]crdcompat.Change, error) {
-	if i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] == change {
+// binding's owner has agreed to that very change. With waits the CRD was changed too recently to be changed in this
+// pass: the last judgment of this change holds then, however old it is.
+func (i *installation) holdSchema(ctx context.Context, here *v1alpha1.APIServiceExportCRDSpec, change string, waits bool) ([]crdcompat.Change, error) {
+	if i.accepts(change) {
 		return nil, nil
 	}
-	theirs, err := crd.SpecOf(i.wanted)
-	if err != nil {
-		return nil, err
+	judged := &i.pass.record.judged
+	if !judged.holds(change, waits) {
+		theirs, err := crd.SpecOf(i.wanted)
+		if err != nil {
+			return nil, err
+		}
+		objects := i.pass.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
+		next, held := crdcompat.Hold(ctx, here, theirs, crdcompat.Change.NeedsConsent, objects)
+		judged.note(change, next, append(i.movesTargets(), held...), i.pass.schemaInterval)
 	}
-	objects := i.pass.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
-	next, held := crdcompat.Hold(ctx, here, theirs, crdcompat.Change.NeedsConsent, objects)
+	next, held := judged.spec, judged.held
 	if len(held) == 0 {
 		return nil, nil
 	}
-	i.pass.export = under(i.pass.export, next)
+	i.under(next)
 	merged, err := crd.NewCRD(i.pass.binding.Name, &i.pass.export.Spec)
 	if err != nil { // it is too large
 		merged = i.live
-		i.pass.export = under(i.pass.export, here)
+		i.under(here)
 	}
 	i.wanted.Object["spec"] = runtime.DeepCopyJSONValue(merged.Object["spec"])
+	crd.PutIsolation(i.wanted, crd.Isolation(merged))
 	crd.DropDefaults(i.wanted, permission.HandedOver(i.pass.binding.Spec.PermissionClaims)) // the old ones, too
 	return held, nil
 }
 
-// under is an export with another schema.
-func under(export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRDSpec) *v1alpha1.APIServiceExport {
-	other := *export
+// under has objects be synced under another schema than that of the export, and where their targets have been.
+func (i *installation) under(spec *v1alpha1.APIServiceExportCRDSpec) {
+	other := *i.pass.export
 	other.Spec.APIServiceExportCRDSpec = *spec
-	return &other
+	other.Spec.ClusterScopedIsolation = cmp.Or(crd.Isolation(i.live), other.Spec.ClusterScopedIsolation)
+	i.pass.export = &other
+}
+
+// movesTargets is the change of isolation by which every object would get another target: an empty one, made
+// anew, beside the one that it had.
+func (i *installation) movesTargets() []crdcompat.Change {
+	from, to := crd.Isolation(i.live), crd.Isolation(i.wanted)
+	if from == "" || to == "" || from == to {
+		return nil
+	}
+	return []crdcompat.Change{{Effect: crdcompat.Removed, What: fmt.Sprintf(
+		"clusterScopedIsolation was %s and is %s: every object would be made anew, empty, and what it had would stay behind", from, to)}}
 }
 
 // tellHeld says what of the published CRD is not taken over, and how to consent to
@@ -345,6 +390,7 @@ func (i *installation) tellHeld(published *unstructured.Unstructured, held []crd
 	if err != nil {
 		return err
 	}
+	i.pass.record.judged.change = hash // what was taken over makes it another one, of which the same is held
 	i.pass.verdict.set(warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(i.pass.key, hash, held)))
 	return nil
 }

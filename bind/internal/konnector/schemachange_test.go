@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // P21: a provider that publishes a new schema every 200 ms has the CRD changed every
@@ -135,6 +137,101 @@ func TestSchemaChangeRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestJudgmentsArePaced: to find out whether objects keep the rules of a new schema all of them are read, and the rules
+// of a stranger evaluated: once for a change that is held, ever more rarely, and once in half a minute for
+// a provider that publishes another rule all the time. What is held is told meanwhile.
+func TestJudgmentsArePaced(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause       time.Duration // between looks
+		rule        func(n int) string
+		least, most int64
+	}{
+		"a rule that is held":       {keptEvery, func(int) string { return "self.color != 'red'" }, 8, 14},
+		"another one all the time":  {2 * time.Second, func(n int) string { return fmt.Sprintf("self.color != 'red' && %d > 0", n+1) }, 100, 121},
+		"one of two, and the other": {2 * time.Second, func(n int) string { return fmt.Sprintf("self.color != 'red' && %d > 0", n%2+1) }, 8, 121},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSchemaWorld(t)
+				w.publishRule("")
+				if _, err := w.install(); err != nil {
+					t.Fatal(err)
+				}
+				w.establish()
+				var lists atomic.Int64
+				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "list" && r.Resource == w.widgetsResource() {
+						lists.Add(1)
+					}
+					return do()
+				})
+				look := func(n int) v1alpha1.Condition {
+					t.Helper()
+					w.publishRule(c.rule(n))
+					p, err := w.install()
+					if err != nil || !w.installed {
+						t.Fatal(w.installed, err)
+					}
+					return p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
+				}
+				if said := look(0); said.Reason != v1alpha1.ReasonSchemaChangeHeld {
+					t.Fatalf("at first %+v", said)
+				}
+				n := 0
+				for end := time.Now().Add(time.Hour); time.Now().Before(end); n++ {
+					said := look(n)
+					if said.Reason != v1alpha1.ReasonSchemaChangeHeld && (c.pause == keptEvery || said.Reason != v1alpha1.ReasonSchemaChangeWaits) {
+						t.Fatalf("it is told as %+v", said)
+					}
+					time.Sleep(c.pause)
+				}
+				if n := lists.Load(); n < c.least || n > c.most {
+					t.Errorf("all objects are read %d times in an hour", n)
+				}
+				if err := w.widgets("team").Delete(t.Context(), "order", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(judgedRarely)
+				if said := look(0); said.Status != metav1.ConditionTrue {
+					t.Errorf("once all objects keep the rule %+v", said)
+				}
+			})
+		})
+	}
+}
+
+// TestHeldBesideATakenField: what is held of a schema of which the rest has just been taken over is told at once, and
+// is judged once.
+func TestHeldBesideATakenField(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSchemaWorld(t)
+		w.publishRule("")
+		if _, err := w.install(); err != nil {
+			t.Fatal(err)
+		}
+		w.establish()
+		w.publishRule("self.color != 'red'")
+		schema := &w.export.Spec.Versions[0].Schema.OpenAPIV3Schema
+		schema.Raw = []byte(strings.Replace(string(schema.Raw), `"spec":`, `"more":{"type":"string"},"spec":`, 1))
+		for range 3 {
+			p, err := w.install()
+			said := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
+			if err != nil || said.Reason != v1alpha1.ReasonSchemaChangeHeld || !strings.Contains(string(p.pass.export.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw), `"more"`) {
+				t.Fatalf("%+v, %v", said, err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// publishRule publishes a schema with one rule, or none.
+func (w *schemaWorld) publishRule(rule string) {
+	if rule != "" {
+		rule = fmt.Sprintf(`,"x-kubernetes-validations":[{"rule":%q}]`, rule)
+	}
+	w.export.Spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object","properties":{"color":{"type":"string"}}` + rule + `}}}`)}
 }
 
 // TestMarkRefused: that a CRD cannot be marked as the binding's is told, and tried less and less, however often it is looked at.
@@ -261,7 +358,11 @@ type schemaWorld struct {
 
 func newSchemaWorld(t *testing.T) *schemaWorld {
 	t.Helper()
-	w := &schemaWorld{claimWorld: newClaimWorld(t)}
+	return schemaWorldOf(newClaimWorld(t))
+}
+
+func schemaWorldOf(of *claimWorld) *schemaWorld {
+	w := &schemaWorld{claimWorld: of}
 	w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
 	w.konnector.app.kube = fake.NewClientset()
 	w.konnector.opts.SchemaInterval = 30 * time.Second
@@ -305,4 +406,75 @@ func (w *schemaWorld) establish() {
 	if _, err := crds.UpdateStatus(w.Context(), u, metav1.UpdateOptions{}); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// TestIsolationChangeHeld: an export that says another clusterScopedIsolation would give every object another target,
+// an empty one. It is held as other changes that break are, over a restart too, until the binding's owner consents.
+func TestIsolationChangeHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := schemaWorldOf(wideClaimWorld(t))
+		widgets := w.widgetsResource()
+		w.session.namespaces.Wide = klutchsync.NewNamespaces(nil)
+		w.session.namespaces.Wide.Set("", "service")
+		defer w.run()()
+		turn := func() v1alpha1.Condition {
+			t.Helper()
+			time.Sleep(time.Minute)
+			p, err := w.install()
+			if err == nil && w.installed {
+				_, err = p.pass.sync(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
+		}
+		targets := func(namespace string) (names []string) {
+			t.Helper()
+			list, err := w.controlPlane.Client().Resource(widgets).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, u := range list.Items {
+				names = append(names, u.GetNamespace()+"/"+u.GetName())
+			}
+			return names
+		}
+		w.publish(0)
+		turn()
+		w.establish()
+		if c := turn(); c.Status != metav1.ConditionTrue || !slices.Equal(targets(""), []string{"/tenant-order"}) {
+			t.Fatalf("%+v, targets %v", c, targets(""))
+		}
+		w.controlPlane.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}) // the platform has it both ways
+		w.export.Spec.ClusterScopedIsolation = v1alpha1.IsolationNamespaced
+		var c v1alpha1.Condition
+		for n := range 3 {
+			if n == 1 {
+				w.publish(1) // a change that breaks nothing is taken over meanwhile
+			}
+			if n == 2 {
+				w.restart()
+			}
+			if c = turn(); c.Reason != v1alpha1.ReasonSchemaChangeHeld || !strings.Contains(c.Message, "clusterScopedIsolation was Prefixed and is Namespaced") {
+				t.Errorf("%+v", c)
+			}
+			if made := targets("service"); len(made) > 0 {
+				t.Errorf("made anew: %v", made)
+			}
+		}
+		_, command, _ := strings.Cut(c.Message, v1alpha1.AcceptSchemaAnnotation+"=")
+		hash, _, _ := strings.Cut(command, ".")
+		w.binding.Annotations = map[string]string{v1alpha1.AcceptSchemaAnnotation: hash}
+		turn()
+		time.Sleep(time.Hour)
+		if c = turn(); c.Status != metav1.ConditionTrue {
+			t.Errorf("with consent %+v", c)
+		}
+		if made := targets("service"); !slices.Equal(made, []string{"service/order"}) {
+			t.Errorf("with consent there are %v", made)
+		}
+	})
 }

@@ -28,7 +28,12 @@ type kubeconfigSecret struct {
 	name     cache.ObjectName
 	informer cache.SharedIndexInformer // of this Secret alone
 	calls    dynamic.Interface         // of the App Cluster
+
+	rotations pace // of credentials that a platform offers
 }
+
+// errManyRotations is why a credential is not taken over yet.
+var errManyRotations = errors.New("the platform offers another credential all the time")
 
 // stored returns the Secret from the cache.
 func (s *kubeconfigSecret) stored() *unstructured.Unstructured {
@@ -79,6 +84,9 @@ func (s *kubeconfigSecret) replaceKubeconfig(ctx context.Context, offered *unstr
 	if stored == nil {
 		return nil // a person has just deleted it, and that is a decision
 	}
+	if !s.rotations.TryAccept() {
+		return errManyRotations
+	}
 	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
 	err := s.patch(ctx, map[string]any{
 		"metadata": map[string]any{"uid": stored.GetUID(), "resourceVersion": stored.GetResourceVersion()},
@@ -91,9 +99,14 @@ func (s *kubeconfigSecret) replaceKubeconfig(ctx context.Context, offered *unstr
 	return nil
 }
 
-// unkept is the message that this cluster refused a write to the Secret.
-func (s *kubeconfigSecret) unkept(err error) string {
-	return fmt.Sprintf("The Secret %s of this cluster cannot be written: %s. Objects are kept in step as long as the token in it is good; the next one has to be written there. It is tried again by itself.", s.name, cluster.Explain(err))
+// unkept is Heartbeating where a write to the Secret was refused, or has to wait.
+func (s *kubeconfigSecret) unkept(err error) v1alpha1.Condition {
+	if errors.Is(err, errManyRotations) {
+		return warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonStepFailed, fmt.Sprintf(
+			"The platform offers another credential all the time. The konnector writes a new one to Secret %s once a minute at most, and objects are kept in step as long as the token in it is good.", s.name))
+	}
+	return warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonKubeconfigSecretUpdateFailed, fmt.Sprintf(
+		"The Secret %s of this cluster cannot be written: %s. Objects are kept in step as long as the token in it is good; the next one has to be written there. It is tried again by itself.", s.name, cluster.Explain(err)))
 }
 
 // annotate sets an annotation of the Secret, or removes it for "".

@@ -159,11 +159,10 @@ func (s *session) holds(ctx context.Context, service string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if export.Spec.Scope == v1alpha1.ClusterScope && export.Spec.ClusterScopedIsolation != v1alpha1.IsolationNamespaced {
-			continue
-		}
 		list, err := s.Calls.Resource(crd.SyncVersion(&export.Spec, "")).Namespace(service).List(ctx, metav1.ListOptions{Limit: 1})
-		switch {
+		switch wide := export.Spec.Scope == v1alpha1.ClusterScope && export.Spec.ClusterScopedIsolation != v1alpha1.IsolationNamespaced; {
+		// Its objects are in no namespace, unless the provider has changed that of late.
+		case wide && fates.Is(err, fates.Unserved, fates.Absent, fates.Forbidden):
 		case fates.Is(err, fates.Unserved):
 			return export.Name + " is not served in the version of its APIServiceExport", nil
 		case err != nil:

@@ -20,6 +20,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -121,5 +122,36 @@ func until(t *testing.T, is func() bool) {
 		if time.Since(began) > probeEvery {
 			t.Fatal("it does not become so")
 		}
+	}
+}
+
+// A service namespace holds the objects of an API also where its provider has changed clusterScopedIsolation of late,
+// which the App Cluster has not consented to. Of an API that has no objects in namespaces none are looked for in vain.
+func TestHoldsAlsoAfterAnotherIsolation(t *testing.T) {
+	for name, test := range map[string]struct {
+		wide bool // there
+		want string
+	}{"namespaced there": {want: "widgets.example.org order"}, "cluster-scoped there": {wide: true}} {
+		t.Run(name, func(t *testing.T) {
+			w := claimWorldOf(t, test.wide)
+			w.controlPlane.Serve(fakecluster.Resource{GroupVersionResource: cluster.APIServiceExports, Kind: "APIServiceExport"})
+			w.export.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"}
+			w.export.Name, w.export.Spec.Scope, w.export.Spec.ClusterScopedIsolation = "widgets.example.org", v1alpha1.ClusterScope, v1alpha1.IsolationPrefixed
+			order := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "metadata": map[string]any{"name": "order"}}}
+			namespace := "service"
+			if test.wide {
+				namespace = ""
+			}
+			_, err := w.controlPlane.Client().Resource(w.widgetsResource()).Namespace(namespace).Create(t.Context(), order, metav1.CreateOptions{})
+			if err == nil {
+				_, err = w.controlPlane.Client().Resource(cluster.APIServiceExports).Namespace("tenant").Create(t.Context(), cluster.Manifest(w.export), metav1.CreateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := w.session.holds(t.Context(), "service"); got != test.want || err != nil {
+				t.Errorf("holds %q, %v, want %q", got, err, test.want)
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -69,8 +70,8 @@ func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string
 	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync, changed: changed}
 }
 
-// put starts the Sync of a binding, unless one runs with the same recipe and session.
-func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe) error {
+// put starts the Sync of a binding, unless one runs with the same recipe and session, or it may not begin yet.
+func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe, begin func() bool) error {
 	version := crd.SyncVersion(&r.export.Spec, last.version)
 	fingerprint, err := r.fingerprint(s, version)
 	if err != nil || last.fingerprint == fingerprint {
@@ -89,6 +90,9 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 	sync, err := klutchsync.New(all.source, s.target, version, opts)
 	if err != nil {
 		return err
+	}
+	if !begin() {
+		return errManyStarts
 	}
 	*last = made{fingerprint, version.Version, version.GroupVersion().WithKind(r.export.Spec.Names.Kind), ledger, provided}
 	all.Put(binding.String(), sync)
@@ -242,9 +246,15 @@ func lostPolicy(lost v1alpha1.LostInstances) klutchsync.LostPolicy {
 
 // sync has the objects kept in step, and says whether they are.
 func (p *pass) sync(ctx context.Context) (bool, error) {
+	if p.record.starts.wait(p.binding.Generation) > 0 {
+		return unsynced(p, errManyStarts)
+	}
 	name := p.key.String()
 	selected, settled, err := p.settleClaims(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errManyStarts):
+		return unsynced(p, err)
+	case err != nil:
 		return false, err
 	}
 	if p.export.Spec.ClusterScopedIsolation == v1alpha1.IsolationPrefixed && p.session.heartbeat.snapshot().tenant == "" {
@@ -256,8 +266,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation]), terms: terms(p.export, p.binding),
 		lost: lostPolicy(cmp.Or(p.binding.Spec.LostInstances, p.export.Spec.LostInstances)),
 	}
-	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
-		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
+	begin := func() bool { return p.record.starts.begin(p.binding.Generation) }
+	if err = p.syncs.put(p.key, &p.record.sync, p.session, r, begin); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+		return unsynced(p, err)
 	}
 	state, ok := p.syncs.State(name)
 	if ok && state.Err != nil {
@@ -276,6 +287,15 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	}
 	p.mention(namespacesReady(p.record.unlisted, p.session.namespaces))
 	return true, p.deletions(ctx, state)
+}
+
+// unsynced ends the pass since no Sync can be made, or may begin yet.
+func unsynced(p *pass, err error) (bool, error) {
+	if errors.Is(err, errManyStarts) {
+		p.lookAgain(p.record.starts.wait(p.binding.Generation))
+		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonStepFailed, "Objects wait: "+err.Error()+"."))
+	}
+	return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 }
 
 // terms are what was agreed to about objects that the provider makes.

@@ -24,13 +24,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -67,6 +70,7 @@ type Keeper struct {
 	Wide   *klutchsync.Namespaces // maps cluster-scoped objects, which have none, to the one of wideNamespace
 
 	unrequested unrequested
+	looks       flowcontrol.PassiveRateLimiter // of the App Cluster, at whether a namespace is gone
 
 	mu    sync.Mutex
 	wants map[string]time.Time // namespaces that objects wait for; not before when they are asked for
@@ -90,7 +94,7 @@ const wideNamespace = v1alpha1.Namespace
 
 // New does no I/O.
 func New(c Config) *Keeper {
-	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, kept: map[string]string{}, recalled: map[string]*look{}, withObjects: map[string]types.UID{}}
+	n := &Keeper{Config: c, looks: flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/fates.Share.Seconds()), fates.Few), wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, kept: map[string]string{}, recalled: map[string]*look{}, withObjects: map[string]types.UID{}}
 	n.Mapper = klutchsync.NewNamespaces(n.want)
 	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
 	n.Queue = controller.New("namespaces", c.WhileOurs(n.reconcile), controller.Options{Workers: 16, Patience: c.Patience})
@@ -165,7 +169,7 @@ func (n *Keeper) recall(ctx context.Context, asked *v1alpha1.APIServiceNamespace
 		n.recalled[asked.Name] = l
 	}
 	n.mu.Unlock()
-	if l == nil || l.over || service == "" {
+	if l == nil || l.over || !isNamespace(service) {
 		return 0, nil
 	}
 	if left := n.Grace - time.Since(l.since); left > 0 {
@@ -223,8 +227,11 @@ func (n *Keeper) hasObjects(namespace string) bool {
 // that it first said: objects would be made anew in another.
 func (n *Keeper) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
 	service := asked.Status.Namespace
-	if service == "" {
+	switch {
+	case service == "":
 		return ""
+	case !isNamespace(service):
+		return fmt.Sprintf("the provider says that its service namespace is %q, which no namespace can be called", text.Clip(service, validation.DNS1123LabelMaxLength))
 	}
 	before, mapped := n.Mapper.Of(asked.Name)
 	if mapped && before != service && n.mappedBy(asked.Name) == asked.UID {
@@ -243,6 +250,9 @@ func (n *Keeper) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
 	n.withObjects[asked.Name] = asked.UID
 	return ""
 }
+
+// isNamespace reports whether a namespace can have the name, which copies have in their annotations.
+func isNamespace(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 
 func (n *Keeper) mappedBy(namespace string) types.UID {
 	n.mu.Lock()
@@ -416,10 +426,14 @@ func (n *Keeper) InApp(namespace string) bool {
 // namespace with all that is in it. So the App Cluster's API server has to say twice, a grace period apart,
 // that the namespace is gone, and the control plane's that no object of the tenant is in it; caches are
 // not believed. Where an object is, that may be for good: the pauses between the looks double up to ten minutes.
+// The provider may have as many APIServiceNamespaces as it likes, and change them as often: all looks together have a pace.
 func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if n.InApp(asked.Name) || asked.DeletionTimestamp != nil {
 		n.stays(asked.Name)
 		return 0, nil
+	}
+	if !n.looks.TryAccept() {
+		return askEvery, controller.ErrBusy
 	}
 	gone, err := n.Gone(ctx, asked.Name)
 	if err != nil {

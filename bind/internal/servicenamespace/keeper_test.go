@@ -20,6 +20,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -263,22 +264,7 @@ func TestKeptForLong(t *testing.T) {
 		var looks atomic.Int64
 		w.Gone = func(context.Context, string) (bool, error) { looks.Add(1); return true, nil }
 		w.Holds = leftOne
-		w.happens(objectMet)
-		w.happens(namespaceSeen)
-		w.looks(1)
-		w.happens(readySeen)
-		if err := w.App.GetStore().Delete(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "team"}}); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- w.Queue.Run(ctx) }()
-		defer func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}()
+		defer w.runsWithoutTeam()()
 		w.Queue.Add(cache.NewObjectName("", "team"))
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
@@ -300,17 +286,41 @@ func TestKeptForLong(t *testing.T) {
 	})
 }
 
+// runsWithoutTeam runs the queue, until the function that it returns is called, after team, which was ready, has gone
+// from the App Cluster.
+func (w *askingWorld) runsWithoutTeam() (stop func()) {
+	w.Helper()
+	w.happens(objectMet)
+	w.happens(namespaceSeen)
+	w.looks(1)
+	w.happens(readySeen)
+	if err := w.App.GetStore().Delete(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "team"}}); err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Queue.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	}
+}
+
 // leftOne is Holds where something was left.
 func leftOne(context.Context, string) (string, error) { return "widgets.example.org one", nil }
 
-// P30: a provider that forges who asked for namespaces has no more than so many of them looked at.
+// P30: a provider that forges who asked for namespaces has no more than so many of them looked at, and the App
+// Cluster asked at a pace whether it has them.
 func TestP30ForgedNamespaces(t *testing.T) {
 	w := newAskingWorld(t)
-	w.Gone, w.Holds, w.Grace = func(context.Context, string) (bool, error) { return false, nil }, leftOne, 0
+	asked := 0
+	w.Gone, w.Holds, w.Grace = func(context.Context, string) (bool, error) { asked++; return false, nil }, leftOne, 0
 	for i := range mostRecalled + 10 {
 		asked := &v1alpha1.APIServiceNamespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("space-", i), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1alpha1.FieldManager}}}}
 		asked.Status.Namespace = "service-" + asked.Name
-		if _, err := w.unmapped(t.Context(), asked); err != nil {
+		if _, err := w.unmapped(t.Context(), asked); err != nil && !errors.Is(err, controller.ErrBusy) {
 			t.Fatal(err)
 		}
 		_, open := w.Mapper.Of(asked.Name)
@@ -318,6 +328,9 @@ func TestP30ForgedNamespaces(t *testing.T) {
 		if open || looked != (i < mostRecalled) {
 			t.Errorf("%s is open: %t, is looked at: %t", asked.Name, open, looked)
 		}
+	}
+	if asked > 2*fates.Few {
+		t.Errorf("the App Cluster is asked %d times at once", asked)
 	}
 	for i := range mostRecalled { // the provider takes them back
 		if _, err := w.reconcile(t.Context(), cache.NewObjectName("", fmt.Sprint("space-", i))); err != nil {
@@ -327,6 +340,39 @@ func TestP30ForgedNamespaces(t *testing.T) {
 	if len(w.recalled) > 0 {
 		t.Errorf("%d namespaces that are not there any more take up room", len(w.recalled))
 	}
+}
+
+// P30: however often a provider changes what stands for a namespace that is not there, the App Cluster is asked for it at a
+// pace; a namespace that has gone is given up all the same.
+func TestP30NamespacesThatChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newAskingWorld(t)
+		var asked, events atomic.Int64
+		var empty atomic.Bool
+		w.Gone = func(context.Context, string) (bool, error) { asked.Add(1); return true, nil }
+		w.Holds = func(ctx context.Context, service string) (string, error) {
+			if empty.Load() {
+				return "", nil
+			}
+			return leftOne(ctx, service)
+		}
+		defer w.runsWithoutTeam()()
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			events.Add(1)
+			w.Queue.Add(cache.NewObjectName("", "team")) // as the watch does
+		}
+		synctest.Wait()
+		if n := asked.Load(); n < 2 || n > 2000 {
+			t.Errorf("asked %d times in an hour, with %d events", n, events.Load())
+		}
+		empty.Store(true)
+		time.Sleep(time.Minute)
+		w.Queue.Add(cache.NewObjectName("", "team"))
+		synctest.Wait()
+		if _, err := w.Calls.Resource(cluster.APIServiceNamespaces).Namespace("tenant").Get(t.Context(), "team", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("it is not given up: %v", err)
+		}
+	})
 }
 
 // What was left of cluster-scoped claims that are namespaced in the Control Plane Cluster is looked at, too.
@@ -341,5 +387,21 @@ func TestWideNamespaceIsRecalled(t *testing.T) {
 	_, open := w.Wide.Of("")
 	if claim, looked := w.Wide.Source(cache.NewObjectName("service", "one")); open || !looked || claim != cache.NewObjectName("", "one") {
 		t.Errorf("open: %t, leads to %s: %t", open, claim, looked)
+	}
+}
+
+// TestServiceNamespaceIsNone: what a provider says is a service namespace, and cannot be the name of one, is not used,
+// and is told in few words.
+func TestServiceNamespaceIsNone(t *testing.T) {
+	for _, service := range []string{strings.Repeat("n", 1<<16), "a/b", "..", "\x1b[2J", "A"} {
+		n := New(Config{Touch: func() {}, WhileOurs: func(f controller.Func) controller.Func { return f }})
+		t.Cleanup(n.Queue.ShutDown)
+		n.want("team")
+		asked := &v1alpha1.APIServiceNamespace{Status: v1alpha1.APIServiceNamespaceStatus{Namespace: service}}
+		asked.Name = "team"
+		why := n.mapTo(asked)
+		if _, mapped := n.Mapper.Of("team"); mapped || why == "" || len(why) > 200 || strings.Contains(why, "\x1b") {
+			t.Errorf("%.20q is mapped: %t, %.300q", service, mapped, why)
+		}
 	}
 }
