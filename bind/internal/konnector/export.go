@@ -5,13 +5,16 @@ package konnector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -49,7 +52,31 @@ func newExports(h *heartbeat, informer cache.SharedIndexInformer) *exports {
 // get returns the export that a binding of the given name is about; nil if there
 // is none.
 func (e *exports) get(name string) (*v1alpha1.APIServiceExport, error) {
-	return cluster.Cached[v1alpha1.APIServiceExport](e.informer, cache.NewObjectName(e.tenant, name))
+	u := cluster.Stored(e.informer, cache.NewObjectName(e.tenant, name))
+	if u == nil {
+		return nil, nil //nolint:nilnil // absence in a cache is a value
+	}
+	if err := checkLists(u); err != nil {
+		return nil, err
+	}
+	return cluster.Decode[v1alpha1.APIServiceExport](u)
+}
+
+// mostItems bounds the lists of an export, as its CRD does. A platform's own CRD need not, and each pass reads them.
+const mostItems = 64
+
+// checkLists reports a list of an export that is longer than its CRD allows.
+func checkLists(export *unstructured.Unstructured) error {
+	for _, path := range [][]string{
+		{"spec", "permissionClaims"}, {"spec", "versions"}, {"spec", "names", "shortNames"}, {"spec", "names", "categories"},
+		{"status", "conditions"}, {"status", "storedVersions"},
+	} {
+		list, _, _ := unstructured.NestedFieldNoCopy(export.Object, path...)
+		if items, _ := list.([]any); len(items) > mostItems {
+			return fmt.Errorf("%s has %d items; %d are possible", strings.Join(path, "."), len(items), mostItems)
+		}
+	}
+	return nil
 }
 
 // of is the export that a binding, or a CRD, is about.

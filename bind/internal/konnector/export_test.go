@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -131,4 +132,42 @@ func TestRefusedExportStatusIsTold(t *testing.T) {
 			t.Errorf("afterwards %+v", c)
 		}
 	})
+}
+
+// P25: a list of an export longer than its CRD allows is refused before it is read, and the binding says so: each pass
+// would decode forty thousand claims, and put them in its message.
+func TestExportWithoutEnd(t *testing.T) {
+	list := func(n int) (l []any) {
+		for i := range n {
+			l = append(l, map[string]any{"group": "example.org", "version": "v1", "resource": "r" + strconv.Itoa(i)})
+		}
+		return l
+	}
+	for n, want := range map[int]v1alpha1.Condition{
+		mostItems: v1alpha1.True(v1alpha1.ConditionConnected),
+		mostItems + 1: failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid,
+			"The APIServiceExport cannot be read: spec.permissionClaims has 65 items; 64 are possible."),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newClaimWorld(t)
+			defer w.serve()()
+			exports := w.controlPlane.Client().Resource(cluster.APIServiceExports).Namespace("tenant")
+			e, err := exports.Get(t.Context(), w.binding.Name, metav1.GetOptions{})
+			if err == nil {
+				err = unstructured.SetNestedSlice(e.Object, list(n), "spec", "permissionClaims")
+			}
+			if err == nil {
+				_, err = exports.Update(t.Context(), e, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.konnector.bindings.Add(cache.MetaObjectToName(w.binding))
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := w.condition(v1alpha1.ConditionConnected); got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
+				t.Errorf("with %d claims %+v, want %+v", n, got, want)
+			}
+		})
+	}
 }

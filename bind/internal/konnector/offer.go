@@ -37,8 +37,9 @@ func (p *pass) passOn(conditionType, advice string) {
 		p.mention(v1alpha1.True(conditionType))
 		return
 	}
-	message := text.Clip(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), cluster.MaxMessage/2)
-	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(text.Clip(said.Reason, cluster.MaxMessage/8), reasonUnknown),
+	reason := text.Clip(said.Reason, cluster.MaxMessage/8)
+	message := cmp.Or(strings.TrimSuffix(text.Clip(said.Message, cluster.MaxMessage/2), "."), reason, "no reason given")
+	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(reason, reasonUnknown),
 		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(text.Clip(p.verdict.provider, cluster.MaxMessage/8), "the platform"))))
 }
 
@@ -70,7 +71,7 @@ func notOffered(e *v1alpha1.APIServiceExport) (why string) {
 	for _, of := range []string{v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync} {
 		c := v1alpha1.FindCondition(e.Status.Conditions, of)
 		if c != nil && c.Status == metav1.ConditionFalse && severity(c) == v1alpha1.SeverityError {
-			return "the provider says: " + text.Clip(cmp.Or(c.Message, c.Reason, "no reason given"), cluster.MaxMessage/2)
+			return "the provider says: " + cmp.Or(text.Clip(c.Message, cluster.MaxMessage/2), text.Clip(c.Reason, cluster.MaxMessage/8), "no reason given")
 		}
 	}
 	return ""

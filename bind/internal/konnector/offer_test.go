@@ -45,6 +45,10 @@ func TestOffer(t *testing.T) {
 			said: []v1alpha1.Condition{no("ProviderInSync", "Catastrophe", "", "")},
 			want: []string{"ProviderInSync=False Unknown@0 The provider says: no reason given. Its schema and claims stay as they are until the operators of Acme have mended that."},
 		},
+		"a message and a reason that do not print": {
+			said: []v1alpha1.Condition{no("ProviderInSync", "Warning", "\u202e", "\u202e")},
+			want: []string{"ProviderInSync=False Unknown@0 The provider says: no reason given. Its schema and claims stay as they are until the operators of Acme have mended that."},
+		},
 		"not known": {said: []v1alpha1.Condition{{Type: "Offered", Status: metav1.ConditionUnknown}}},
 	} {
 		t.Run(name, func(t *testing.T) {
