@@ -90,6 +90,7 @@ func TestRealRestart(t *testing.T) {
 		up, down := len(v.up.written()), len(v.down.written())
 		v.set.Put("s", v.build("widgets"))
 		v.until("all is read again", func() bool { st, _ := v.set.State("s"); return st.Synced })
+		v.until("an apply has shown of each that it is in step", func() bool { return len(v.up.written()) >= up+objects })
 		v.quiet()
 		applies := map[string]int{}
 		for _, w := range v.up.written()[up:] {
