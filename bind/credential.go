@@ -250,8 +250,8 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 // Renew replaces the credentials of an App Cluster that lead where a kubeconfig from a new
 // login leads: the login has ended those before it, and what is bound goes on with the new
 // one, whatever becomes of what else the login is for. Backend is the URL of the login:
-// what came from another one stays, wherever this one says that it leads. It returns the
-// Secrets.
+// what came from another one stays, wherever this one says that it leads, and so does one of
+// unknown origin whose tenant does not take the new token. It returns the Secrets.
 func Renew(ctx context.Context, config *rest.Config, backend string, data []byte) (secrets []string, err error) {
 	k, err := kubeconfig.Read(data)
 	if err != nil {
@@ -259,7 +259,7 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 	}
 	all, err := Credentials(ctx, config)
 	for _, c := range all {
-		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && !sameCA(c.secret, k) {
+		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && (!sameCA(c.secret, k) || !c.takes(ctx, k)) {
 			continue
 		}
 		if same, err := ofTenant(ctx, c.secret, k); err == nil && !same {
@@ -278,6 +278,20 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 func ofAnother(secret *unstructured.Unstructured, backend string) bool {
 	known := secret.GetAnnotations()[v1alpha1.BackendAnnotation]
 	return known != "" && backend != "" && !sameHost(known, backend)
+}
+
+// takes tells whether the tenant of a credential takes the token of k: another backend can say where
+// that leads, and not make it. It asks for what each konnector reads there.
+func (c Credential) takes(ctx context.Context, k *kubeconfig.Kubeconfig) bool {
+	client, err := cluster.TenantClient(k)
+	if err != nil {
+		return false
+	}
+	err = retry(ctx, untilKnown, func() error {
+		_, err := cluster.Get[metav1.PartialObjectMetadata](ctx, client.Resource(cluster.APIServiceExports).Namespace(k.Namespace), c.Services[0])
+		return err
+	})
+	return !untilKnown(err)
 }
 
 // sameCA tells whether a Secret and a kubeconfig trust the same CA: under another one a

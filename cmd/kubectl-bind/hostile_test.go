@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const wardSecret = "/api/v1/namespaces/klutch-bind/secrets/kubeconfig-abcde"
+
+// held has the Secret of the binding say where it came from, and returns its kubeconfig.
+func (w *ward) held(annotations map[string]any) []byte {
+	held := w.app.objects[wardSecret].(map[string]any)
+	held["metadata"] = map[string]any{"name": "kubeconfig-abcde", "namespace": "klutch-bind", "uid": "s", "annotations": annotations}
+	w.app.objects["PATCH "+wardSecret] = held
+	data, err := base64.StdEncoding.DecodeString(held["data"].(map[string]any)["kubeconfig"].(string))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return data
+}
+
+// renew is bind.Renew after a login at a backend.
+func (w *ward) renew(ctx context.Context, backend string, data []byte) error {
+	w.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", w.app.kubeconfig(w.T))
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, err = bind.Renew(ctx, config, backend, data)
+	return err
+}
+
+// A backend says that its kubeconfig leads to the tenant at another platform, whose Secret does not say
+// where it came from. That platform does not take the token: its Secret stays.
+func TestP13RenewsWhatTheTenantTakes(t *testing.T) {
+	for known, refusal := range map[string]map[string]any{
+		"":    failure(401, "Unauthorized", "no such token"),
+		"now": failure(403, "Forbidden", "a token of another tenant"),
+	} {
+		t.Run("tenant "+known, func(t *testing.T) {
+			t.Parallel()
+			w := newWard(t)
+			w.tenant.objects["/api/v1/namespaces/cluster-a"] = refusal
+			w.tenant.objects[group+"/namespaces/cluster-a/apiserviceexports/"+sick] = refusal
+			data := w.held(map[string]any{v1alpha1.TenantUIDAnnotation: known})
+			if err := w.renew(t.Context(), "https://hostile.example/export", data); err != nil || len(w.app.writes()) > 0 {
+				t.Errorf("wrote %v, %v", w.app.writes(), err)
+			}
+		})
+	}
+}
