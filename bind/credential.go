@@ -206,9 +206,11 @@ func credential(ctx context.Context, app *cluster.App, name string, services []s
 }
 
 // Replace writes a kubeconfig from a new login into the Secret, from where the konnector
-// takes its token up. It has to lead to the same place. The error is ErrNotRotated if it
-// was written, and the tokens before it are as good as they were.
+// takes its token up, also after the end of ctx, see storing. It has to lead to the same place.
+// The error is ErrNotRotated if it was written, and the tokens before it are as good as they were.
 func (c Credential) Replace(ctx context.Context, config *rest.Config, data []byte) error {
+	ctx, cancel := storing(ctx)
+	defer cancel()
 	k, err := kubeconfig.Read(data)
 	if err != nil {
 		return fmt.Errorf("kubeconfig of the backend: %w", err)
@@ -225,6 +227,12 @@ func (c Credential) Replace(ctx context.Context, config *rest.Config, data []byt
 		return ErrNotRotated
 	}
 	return nil
+}
+
+// storing is a context to store what a login has handed out, half a minute long: the login has ended
+// the credential before it, so that a person who gives up then would leave the App Cluster with none.
+func storing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 }
 
 func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfig.Kubeconfig) error {
@@ -251,12 +259,15 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 // login leads: the login has ended those before it, and what is bound goes on with the new
 // one, whatever becomes of what else the login is for. Backend is the URL of the login:
 // what came from another one stays, wherever this one says that it leads, and so does one of
-// unknown origin whose tenant does not take the new token. It returns the Secrets.
+// unknown origin whose tenant does not take the new token. Renew goes on after the end of ctx, see
+// storing. It returns the Secrets.
 func Renew(ctx context.Context, config *rest.Config, backend string, data []byte) (secrets []string, err error) {
 	k, err := kubeconfig.Read(data)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig of the backend: %w", err)
 	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
 	all, err := Credentials(ctx, config)
 	for _, c := range all {
 		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && (!sameCA(c.secret, k) || !c.takes(ctx, k)) {

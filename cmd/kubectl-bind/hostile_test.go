@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -57,5 +58,17 @@ func TestP13RenewsWhatTheTenantTakes(t *testing.T) {
 				t.Errorf("wrote %v, %v", w.app.writes(), err)
 			}
 		})
+	}
+}
+
+// The login has ended the credential before it: who gives up then has the next one all the same.
+func TestP13RenewsThoughInterrupted(t *testing.T) {
+	const backend = "https://klutch.example.com/export"
+	w := newWard(t)
+	data := w.held(map[string]any{v1alpha1.BackendAnnotation: backend})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.renew(ctx, backend, data); err != nil || fmt.Sprint(w.app.writes()) != "[PATCH "+wardSecret+"]" {
+		t.Errorf("wrote %v, %v", w.app.writes(), err)
 	}
 }
