@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -70,5 +71,18 @@ func TestP13RenewsThoughInterrupted(t *testing.T) {
 	cancel()
 	if err := w.renew(ctx, backend, data); err != nil || fmt.Sprint(w.app.writes()) != "[PATCH "+wardSecret+"]" {
 		t.Errorf("wrote %v, %v", w.app.writes(), err)
+	}
+}
+
+// A repair binds what it has said, whatever a backend grants beside it.
+func TestP20RepairBindsWhatIsBound(t *testing.T) {
+	w, backend := newWard(t), newFakeBackend(t)
+	backend.kubeconfig = w.held(map[string]any{v1alpha1.BackendAnnotation: backend.URL + "/export"})
+	backend.grants = []string{"others.example.com"}
+	w.app.objects["/api/v1/namespaces/klutch-bind"] = map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "klutch-bind", "uid": "u"}}
+	w.app.objects["/api/v1/namespaces/klutch-bind/secrets"] = list("SecretList", "v1", w.app.objects[wardSecret])
+	r := backend.browser(t, "").run(t.Context(), "repair", "--kubeconfig", w.app.kubeconfig(t), "--backend-certificate-authority", backend.authority(t))
+	if r.code != exitError || !strings.Contains(r.errOut, "Left out others.example.com") || !strings.Contains(r.errOut, "not bound again") || len(w.tenant.writes()) > 0 {
+		t.Errorf("asked the platform for %v, %v", w.tenant.writes(), r)
 	}
 }

@@ -186,6 +186,23 @@ func (l *login) choose(granted []v1alpha1.APIServiceExportRequest) ([]v1alpha1.A
 	return chosen, nil
 }
 
+// only is what of requests is for the named services. It says what else is left out, and why.
+func only(p *plugin, requests []v1alpha1.APIServiceExportRequest, names []string, why string) (kept []v1alpha1.APIServiceExportRequest) {
+	for _, r := range requests {
+		r.Spec.Resources = slices.DeleteFunc(slices.Clone(r.Spec.Resources), func(resource v1alpha1.APIServiceExportRequestResource) bool {
+			unnamed := !slices.Contains(names, resource.String())
+			if unnamed {
+				p.sayf("Left out %s, %s", resource.String(), why)
+			}
+			return unnamed
+		})
+		if len(r.Spec.Resources) > 0 {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
 func serviceNames(r v1alpha1.APIServiceExportRequest) []string {
 	names := make([]string, len(r.Spec.Resources))
 	for i, resource := range r.Spec.Resources {

@@ -197,6 +197,7 @@ func (r *repair) run(ctx context.Context, args []string) error {
 	for _, name := range others {
 		r.sayf("Left out %s, which another person has bound: it takes a repair and a login of theirs", name)
 	}
+	requests = only(r.plugin, requests, bound, "which is not bound from there: that takes kubectl bind "+r.backend)
 	theirs := func(name string) bool { return slices.Contains(others, name) }
 	requests = slices.DeleteFunc(requests, func(q v1alpha1.APIServiceExportRequest) bool { return slices.ContainsFunc(serviceNames(q), theirs) })
 	if len(requests) > 0 {
