@@ -86,3 +86,15 @@ func TestP20RepairBindsWhatIsBound(t *testing.T) {
 		t.Errorf("asked the platform for %v, %v", w.tenant.writes(), r)
 	}
 }
+
+// A request for a service that was asked for and one that was not is for the first of them, and no
+// success without any.
+func TestChooseOfOneRequest(t *testing.T) {
+	both := requestFor("things.example.com")
+	both.Spec.Resources = append(both.Spec.Resources, requestFor("others.example.com").Spec.Resources...)
+	l := &login{plugin: newTestPlugin(""), services: []string{"things.example.com"}}
+	chosen, err := l.choose([]v1alpha1.APIServiceExportRequest{both})
+	if err != nil || len(chosen) != 1 || fmt.Sprint(serviceNames(chosen[0])) != "[things.example.com]" {
+		t.Errorf("chosen %v, %v", chosen, err)
+	}
+}

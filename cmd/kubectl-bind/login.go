@@ -167,16 +167,13 @@ func (l *login) choose(granted []v1alpha1.APIServiceExportRequest) ([]v1alpha1.A
 	if len(granted) == 0 {
 		return nil, errors.New("no service was chosen")
 	}
-	var chosen []v1alpha1.APIServiceExportRequest
 	var offered []string
 	for _, r := range granted {
-		names := serviceNames(r)
-		offered = append(offered, names...)
-		if len(l.services) > 0 && slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(l.services, n) }) {
-			l.sayf("Left out %s, which --service does not name", strings.Join(names, ", "))
-			continue
-		}
-		chosen = append(chosen, r)
+		offered = append(offered, serviceNames(r)...)
+	}
+	chosen := granted
+	if len(l.services) > 0 {
+		chosen = only(l.plugin, granted, l.services, "which --service does not name")
 	}
 	for _, s := range l.services {
 		if !slices.Contains(offered, s) {
