@@ -249,7 +249,7 @@ func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) 
 		}
 		for _, c := range claims {
 			if c.State == v1alpha1.ClaimAccepted {
-				p.say(acceptance(c))
+				_, _ = fmt.Fprintln(p.talk, acceptance(c)) // all of it, however long
 			}
 		}
 		return nil

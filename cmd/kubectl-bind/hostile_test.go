@@ -98,3 +98,17 @@ func TestChooseOfOneRequest(t *testing.T) {
 		t.Errorf("chosen %v, %v", chosen, err)
 	}
 }
+
+// P20: --yes says all that it has agreed to.
+func TestP20YesSaysAll(t *testing.T) {
+	claims := mixed()[:1]
+	claims[0].Selector = v1alpha1.ResourceSelector{}
+	for n := range 100 {
+		claims[0].Selector.Names = append(claims[0].Selector.Names, fmt.Sprintf("secret-of-a-name-that-takes-room-%d", n))
+	}
+	p, talk := newTestPlugin(""), &strings.Builder{}
+	p.talk = talk
+	if err := p.answer(claimAnswers{yes: true})(t.Context(), claims); err != nil || !strings.Contains(talk.String(), "-99") {
+		t.Errorf("said %q, %v", talk, err)
+	}
+}
