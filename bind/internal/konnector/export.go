@@ -68,8 +68,12 @@ const mostItems = 64
 // checkLists reports a list of an export that is longer than its CRD allows.
 func checkLists(export *unstructured.Unstructured) error {
 	for _, path := range [][]string{
-		{"spec", "permissionClaims"}, {"spec", "versions"}, {"spec", "names", "shortNames"}, {"spec", "names", "categories"},
-		{"status", "conditions"}, {"status", "storedVersions"},
+		{"spec", "permissionClaims"},
+		{"spec", "versions"},
+		{"spec", "names", "shortNames"},
+		{"spec", "names", "categories"},
+		{"status", "conditions"},
+		{"status", "storedVersions"},
 	} {
 		list, _, _ := unstructured.NestedFieldNoCopy(export.Object, path...)
 		if items, _ := list.([]any); len(items) > mostItems {
