@@ -594,6 +594,25 @@ func TestServiceNamespacesOfOneTenantArePaced(t *testing.T) {
 	})
 }
 
+// A finalizer does not say that a service namespace was begun: a tenant may have written it while it was Klutch's, and a
+// backup brings it back.
+func TestServiceNamespacesWithAFinalizerArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most, minutes = 200, 3 // most is the cap of Options
+		s := newSpaces(t, Options{})
+		for i := range minutes * 600 {
+			name := fmt.Sprintf("loop-%d", i)
+			s.put(tenant.NamespaceResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: "+name+
+				", finalizers: ["+v1alpha1.ServiceNamespaceFinalizer+"]}}"))
+			time.Sleep(time.Minute/600 - requestTime)
+			s.give(name)
+		}
+		if n := s.sent()["create namespaces"]; n < most || n > (minutes+1)*most {
+			t.Errorf("%d service namespaces in %d minutes", n, minutes)
+		}
+	})
+}
+
 // give gives up a service namespace.
 func (s *spaces) give(name string) {
 	s.Helper()

@@ -104,9 +104,11 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 
 // paced is how long asked waits for its turn. A tenant deletes what it has made, too, so that no cap and no
 // quota bounds how many service namespaces it begins, each of which is a dozen requests and a namespace to remove.
+// That one has had its turn is read from what no tenant writes: a finalizer may come from a backup or from Klutch.
 func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Duration {
-	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
-		return 0 // it has had its turn
+	ns, made := stored(n.caches.Owned, serviceNamespaceName(asked.Namespace, asked.Name))
+	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || made && ns.GetDeletionTimestamp() == nil {
+		return 0
 	}
 	if wait := n.begins.Take(asked.Namespace); wait > 0 {
 		return max(wait, turnRetry) // many wait for the same turn
