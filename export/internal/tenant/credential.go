@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -41,7 +40,7 @@ func (c *credentials) Current(ctx context.Context, namespace string, settle time
 		return nil, 0, err
 	}
 	k.Namespace = namespace
-	err = retry.OnError(fewWriters, conflicting, func() error {
+	err = retried(ctx, fewWriters, conflicting, func() error {
 		data, again, err = c.try(ctx, *k, settle)
 		return err
 	})

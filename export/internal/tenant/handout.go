@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -128,7 +127,7 @@ func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) err
 // dead, and a konnector with a newer one must not take it over. Klutch's would take over an empty one, too: where it
 // may be used, the Secret is deleted, and made anew at once.
 func (c *credentials) keptOrEmptied(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
-	err = retry.OnError(manyWriters, conflicting, func() error {
+	err = retried(ctx, manyWriters, conflicting, func() error {
 		kept = nil
 		secret, err := c.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 		switch {

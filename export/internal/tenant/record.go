@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -46,6 +45,19 @@ var (
 	fewWriters  = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1}
 )
 
+// retried calls write until its error is none to try again after, at that pace, or until ctx is done: retry.OnError
+// of client-go sleeps on then.
+func retried(ctx context.Context, pace wait.Backoff, again func(error) bool, write func() error) (err error) {
+	ended := wait.ExponentialBackoffWithContext(ctx, pace, func(context.Context) (bool, error) {
+		err = write()
+		return !again(err), nil
+	})
+	if err == nil {
+		return ended
+	}
+	return err
+}
+
 // records keeps a record of each tenant in a Secret of its namespace.
 type records struct{ Clients }
 
@@ -69,7 +81,7 @@ func (s *records) Read(ctx context.Context, namespace string) (*Record, *corev1.
 // Update writes what change makes of the record, unless change fails or
 // changes nothing. Change is called again when another writer was faster.
 func (s *records) Update(ctx context.Context, namespace string, change func(*Record) error) error {
-	return retry.OnError(manyWriters, conflicting, func() error {
+	return retried(ctx, manyWriters, conflicting, func() error {
 		r, secret, err := s.Read(ctx, namespace)
 		if errors.Is(err, errNoRecord) {
 			r, secret, err = &Record{}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret, Namespace: namespace}}, nil

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/identity"
@@ -226,7 +225,7 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 		if missing != nil {
 			return nil, nil, missing
 		}
-		err = retry.OnError(newRights, fates.Escalates, func() (err error) {
+		err = retried(ctx, newRights, fates.Escalates, func() (err error) {
 			made, err = r.ensureRole(ctx, namespace, rules, fresh)
 			return err
 		})
@@ -240,7 +239,7 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 
 // bind gives the account of a tenant a role in a namespace.
 func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef, fresh bool) (given *rbacv1.RoleBinding, err error) {
-	err = retry.OnError(fewWriters, conflicting, func() (err error) { // a login and the controllers replace it at once
+	err = retried(ctx, fewWriters, conflicting, func() (err error) { // a login and the controllers replace it at once
 		given, err = r.ensureRoleBinding(ctx, bindingOf(namespace, v1alpha1.TenantRoleBinding, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount)), fresh)
 		return err
 	})

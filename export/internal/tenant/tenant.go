@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -108,7 +107,7 @@ func (t *Tenants) Bind(ctx context.Context, r Record) (namespace string, err err
 	if err != nil {
 		return "", err
 	}
-	err = retry.OnError(manyWriters, conflicting, func() error {
+	err = retried(ctx, manyWriters, conflicting, func() error {
 		if err := t.furnish(ctx, namespace); err != nil {
 			return err
 		}
