@@ -290,10 +290,16 @@ func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 	}
 	all, own := more, more
 	for _, ns := range list.Items {
-		if other, ok := holderOf(&ns); ok {
-			all++
+		other, ok := holderOf(&ns)
+		switch {
+		case ok:
 			own += One(other.Issuer == h.Issuer && other.Subject == h.Subject)
+		case beingAdopted(&ns):
+			own += One(ns.Labels[v1alpha1.SubjectLabel] == h.labels()[v1alpha1.SubjectLabel])
+		default:
+			continue
 		}
+		all++
 	}
 	switch {
 	case caps.PerIdentity >= 0 && own > caps.PerIdentity:
@@ -302,6 +308,13 @@ func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 		return fmt.Errorf("the App Cluster %s %w: the platform has no room for more than %d", h.Cluster, ErrCapped, caps.Tenants)
 	}
 	return nil
+}
+
+// beingAdopted tells whether the adoption of a tenant namespace of the legacy backend has begun, and is not over.
+func beingAdopted(ns metav1.Object) bool {
+	annotations := ns.GetAnnotations()
+	return ns.GetLabels()[v1alpha1.TenantLabel] == ns.GetName() && annotations[v1alpha1.IdentityAnnotation] != "" &&
+		annotations[v1alpha1.HolderAnnotation] == "" && annotations[v1alpha1.AdoptedAnnotation] == ""
 }
 
 // EnsureTenantNamespace makes the namespace of r's holder unless that is one too many.
@@ -372,10 +385,7 @@ func (t *Tenants) adopt(ctx context.Context, r *Record, name string) (string, er
 	if err := t.adoptable(ctx, h, ns); err != nil {
 		return "", fmt.Errorf("namespace %s %w: Klutch's backend has made it for this App Cluster of yours; %w; nothing was made", name, ErrForeign, err)
 	}
-	if err := t.capTenants(ctx, h, 1); err != nil {
-		return "", err
-	}
-	if ns, err = t.label(ctx, ns, name, h.labels()); err != nil {
+	if ns, err = t.reserve(ctx, h, ns); err != nil {
 		return "", err
 	}
 	// The API server's admission knows the label some milliseconds later.
@@ -396,6 +406,28 @@ func (t *Tenants) adopt(ctx context.Context, r *Record, name string) (string, er
 	}
 	audit.Record(ctx, "tenant of Klutch's backend adopted", "tenant", name)
 	return name, nil
+}
+
+// reserve has a namespace that is to be adopted for h count as a tenant: as in EnsureTenantNamespace, none of many that
+// come at once stays beyond a cap. One whose adoption was cut off counts already.
+func (t *Tenants) reserve(ctx context.Context, h Holder, ns *corev1.Namespace) (*corev1.Namespace, error) {
+	if beingAdopted(ns) {
+		return ns, t.capTenants(ctx, h, 0)
+	}
+	if err := t.capTenants(ctx, h, 1); err != nil {
+		return nil, err
+	}
+	before := maps.Clone(ns.Labels)
+	ns, err := label(ctx, t.Clients, ns, ns.Name, h.labels())
+	if err != nil {
+		return nil, err
+	}
+	if err := t.capTenants(ctx, h, 0); err != nil {
+		ns.Labels = before
+		_, undone := t.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{})
+		return nil, errors.Join(err, undone)
+	}
+	return ns, nil
 }
 
 // adoptable says why a namespace is not to be adopted for h. Klutch's identities name no
@@ -462,7 +494,7 @@ func (t *Tenants) inherit(ctx context.Context, name string, r Record) error {
 }
 
 // label says whose namespace it is that the legacy backend has made.
-func (t *Tenants) label(ctx context.Context, ns *corev1.Namespace, tenant string, labels map[string]string) (*corev1.Namespace, error) {
+func label(ctx context.Context, c Clients, ns *corev1.Namespace, tenant string, labels map[string]string) (*corev1.Namespace, error) {
 	if ns.Labels[v1alpha1.TenantLabel] == tenant {
 		return ns, nil
 	}
@@ -470,7 +502,7 @@ func (t *Tenants) label(ctx context.Context, ns *corev1.Namespace, tenant string
 		metav1.SetMetaDataLabel(&ns.ObjectMeta, key, value)
 	}
 	metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.TenantLabel, tenant)
-	ns, err := t.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{})
+	ns, err := c.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("adopt namespace: %w", err)
 	}
@@ -488,7 +520,7 @@ func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotat
 	if err != nil || rights.RoleRef != clusterRole(legacyRole(tenant)) {
 		return IgnoreNotFound(err)
 	}
-	_, err = t.label(ctx, ns, tenant, labels)
+	_, err = label(ctx, t.Clients, ns, tenant, labels)
 	return err
 }
 
