@@ -9,9 +9,6 @@ import (
 	"net/url"
 	"sync/atomic"
 
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/export/internal/handshake"
@@ -44,10 +41,10 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, tenant.UserAgent)
 	once := rest.CopyConfig(e.config) // package queue paces what is refused
 	inflight.Once(once)
-	if e.clients, err = connect(once); err != nil {
+	if e.clients, err = tenant.Connect(once); err != nil {
 		return nil, err
 	}
-	if e.watches, err = connect(watchstore.Config(once)); err != nil {
+	if e.watches, err = tenant.Connect(watchstore.Config(once)); err != nil {
 		return nil, err
 	}
 	e.assemble()
@@ -63,18 +60,6 @@ func (e *Exporter) assemble() {
 		e.opts.Authorizer = reviews{e.clients.Kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider), e.opts.Provider}
 	}
 	e.tenants = tenant.New(e.clients, e.tenantOptions())
-}
-
-// connect makes clients.
-func connect(config *rest.Config) (c tenant.Clients, err error) {
-	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
-		return c, err
-	}
-	if c.Dyn, err = dynamic.NewForConfig(config); err != nil {
-		return c, err
-	}
-	c.Meta, err = metadata.NewForConfig(config)
-	return c, err
 }
 
 // Handler returns the HTTP handshake: discovery, login, the page on which a person

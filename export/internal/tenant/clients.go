@@ -3,10 +3,11 @@
 package tenant
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -36,6 +38,20 @@ type Clients struct {
 	Kube kubernetes.Interface
 	Dyn  dynamic.Interface
 	Meta metadata.Interface
+}
+
+// Connect makes clients.
+func Connect(config *rest.Config) (c Clients, err error) {
+	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
+		return c, err
+	}
+	if c.Dyn, err = dynamic.NewForConfig(config); err != nil {
+		return c, err
+	}
+	metered := rest.CopyConfig(config)
+	metered.Wrap(func(next http.RoundTripper) http.RoundTripper { return meter{next} })
+	c.Meta, err = metadata.NewForConfig(metered)
+	return c, err
 }
 
 // setFinalizers writes the finalizers of an object that is still as it was seen.
@@ -102,34 +118,97 @@ func IgnoreNotFound(err error) error {
 // deleteAll deletes all objects of a resource in a namespace, and returns how many
 // there were.
 func (c Clients) deleteAll(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int, error) {
-	all, err := identities(ctx, c, gvr, namespace, func(metav1.Object) bool { return true })
-	if err == nil {
-		_, err = c.deleteEach(ctx, gvr, all)
+	all, err := identities(ctx, c.Meta.Resource(gvr).Namespace(namespace), 0, func(metav1.Object) bool { return true })
+	if err != nil {
+		return 0, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
 	}
+	_, err = c.deleteEach(ctx, gvr, all)
 	return len(all), err
 }
 
-// identitiesPage is how many objects are listed at once. Tenants make them, and each has up to 1.5 MB of
-// metadata; sixteen workers may list at the same time.
-const identitiesPage = 5
-
-// identities says which objects of a resource in a namespace, or in the cluster, are wanted. Nothing else of
+// identities says which of the objects of a resource are wanted, or so many of them if most is not 0. Nothing else of
 // their metadata is kept.
-func identities(ctx context.Context, c Clients, gvr schema.GroupVersionResource, namespace string, wanted func(metav1.Object) bool) (all []metav1.PartialObjectMetadata, err error) {
-	for opts := (metav1.ListOptions{Limit: identitiesPage}); ; {
-		list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, opts)
+func identities(ctx context.Context, from metadata.ResourceInterface, most int, wanted func(metav1.Object) bool) (all []metav1.PartialObjectMetadata, err error) {
+	for opts := (metav1.ListOptions{Limit: fewestListed}); ; {
+		list, next, err := listPage(ctx, from, opts)
 		if err != nil {
-			return nil, fmt.Errorf("list %s in %s: %w", gvr.Resource, cmp.Or(namespace, "the cluster"), err)
+			return nil, err
 		}
 		for i := range list.Items {
 			if o := &list.Items[i]; wanted(o) {
 				all = append(all, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, DeletionTimestamp: o.DeletionTimestamp}})
 			}
+			if most > 0 && len(all) == most {
+				return all, nil
+			}
 		}
-		if opts.Continue = list.Continue; opts.Continue == "" {
+		if opts = next; opts.Continue == "" {
 			return all, nil
 		}
 	}
+}
+
+// Tenants make the objects that are listed, and give each up to 1.5 MB of metadata; sixteen workers may list at
+// the same time. So the first page has few of them, and the next as many as would fit if they were as large.
+// They need not be: of a larger page no more is read than a few of the largest objects have.
+const (
+	fewestListed = 5
+	mostListed   = 500
+	mostRead     = 4 << 20 // bytes
+)
+
+// listPage lists a page of objects, and returns the options of the next one; its Continue is empty after the last page.
+func listPage(ctx context.Context, from metadata.ResourceInterface, opts metav1.ListOptions) (list *metav1.PartialObjectMetadataList, next metav1.ListOptions, err error) {
+	p := &page{bounded: opts.Limit > fewestListed}
+	list, err = from.List(context.WithValue(ctx, pageKey{}, p), opts)
+	if p.cut {
+		opts.Limit = fewestListed
+		return listPage(ctx, from, opts)
+	}
+	if err != nil {
+		return nil, opts, err
+	}
+	if next = opts; p.read > 0 {
+		fit := int64(len(list.Items)) * (mostRead / 2) / p.read
+		next.Limit = max(fewestListed, min(fit, 10*opts.Limit, mostListed))
+	}
+	next.Continue = list.Continue
+	return list, next, nil
+}
+
+// A page is what was read of the answer to a list.
+type page struct {
+	bounded, cut bool
+	read         int64 // bytes
+}
+
+type pageKey struct{}
+
+// A meter reads the pages that are in the contexts of requests.
+type meter struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (m meter) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := m.next.RoundTrip(r)
+	if p, ok := r.Context().Value(pageKey{}).(*page); ok && err == nil {
+		resp.Body = pageBody{resp.Body, p}
+	}
+	return resp, err
+}
+
+type pageBody struct {
+	io.ReadCloser
+	*page
+}
+
+// Read implements [io.Reader].
+func (b pageBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if b.cut = b.bounded && b.read > mostRead; b.cut {
+		return 0, io.EOF
+	}
+	return n, err
 }
 
 // deleteEach deletes exactly the objects that were read, and returns how many. One that the API server

@@ -34,7 +34,7 @@ type resourceOf func(ctx context.Context, crd string) (schema.GroupVersionResour
 // exported to its tenant.
 func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	for _, name := range exported(ns) {
-		count, err := c.count(ctx, name, ns)
+		left, err := c.has(ctx, name, ns)
 		switch {
 		case fates.Is(err, fates.Forbidden):
 			unseen := Refuse(ReasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
@@ -42,32 +42,24 @@ func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 			return unseen
 		case err != nil:
 			return err
-		case count > 0:
+		case left:
 			return Refuse(ReasonObjectsRemain, fmt.Sprintf("%s are left in %s", name, ns.Name))
 		}
 	}
 	return nil
 }
 
-// count returns how many objects of a CRD are in a service namespace, one of them at most, or
-// how many cluster-scoped ones a tenant has. Without the CRD there is none.
-func (c *contents) count(ctx context.Context, crd string, ns *corev1.Namespace) (int, error) {
+// has tells whether a tenant has an object of a CRD: in a service namespace, or in the cluster. Without the CRD it has none.
+func (c *contents) has(ctx context.Context, crd string, ns *corev1.Namespace) (bool, error) {
 	gvr, err := c.resourceOf(ctx, crd)
 	if fates.Is(err, fates.Absent) {
-		return 0, nil
+		return false, nil
 	}
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	if isTenant(ns) {
-		own, err := c.own(ctx, gvr, ns)
-		return len(own), err
-	}
-	list, err := c.Meta.Resource(gvr).Namespace(ns.Name).List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, fmt.Errorf("list %s in %s: %w", crd, ns.Name, err)
-	}
-	return len(list.Items), nil
+	one, err := c.own(ctx, gvr, ns, 1)
+	return len(one) > 0, err
 }
 
 // deleteInstances deletes all objects of the APIs that were ever exported to the
@@ -103,19 +95,25 @@ func (c *contents) deleteExported(ctx context.Context, ns *corev1.Namespace) err
 
 // deleteFrom deletes what a tenant has of a resource: in a service namespace, or in the cluster.
 func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) (deleted int, err error) {
-	own, err := c.own(ctx, gvr, ns)
+	own, err := c.own(ctx, gvr, ns, 0)
 	if err != nil {
 		return 0, err
 	}
 	return c.deleteEach(ctx, gvr, own)
 }
 
-// own are the objects of a resource in a service namespace, or those of a tenant among all of a cluster-scoped API.
-func (c *contents) own(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) ([]metav1.PartialObjectMetadata, error) {
+// own are the objects of a resource in a service namespace, or those of a tenant among all of a cluster-scoped API, or
+// so many of them if most is not 0.
+func (c *contents) own(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace, most int) ([]metav1.PartialObjectMetadata, error) {
+	namespace, place, wanted := ns.Name, ns.Name, func(metav1.Object) bool { return true }
 	if isTenant(ns) {
-		return identities(ctx, c.Clients, gvr, metav1.NamespaceAll, func(o metav1.Object) bool { return OwnsPrefixed(ns.Name, o) })
+		namespace, place, wanted = metav1.NamespaceAll, "the cluster", func(o metav1.Object) bool { return OwnsPrefixed(ns.Name, o) }
 	}
-	return identities(ctx, c.Clients, gvr, ns.Name, func(metav1.Object) bool { return true })
+	own, err := identities(ctx, c.Meta.Resource(gvr).Namespace(namespace), most, wanted)
+	if err != nil {
+		return nil, fmt.Errorf("list %s in %s: %w", gvr.Resource, place, err)
+	}
+	return own, nil
 }
 
 func exported(ns metav1.Object) []string {

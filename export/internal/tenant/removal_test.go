@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -23,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -233,12 +233,14 @@ func TestProtectedInstance(t *testing.T) {
 	}
 }
 
-// stuffed is an API server that stores objects of a tenant with as much metadata as there can be. It notes how
-// large an answer was at most.
+// stuffed is an API server that stores objects of a tenant: those whose name begins with "w" have as much metadata as
+// there can be. It notes how often it was asked for a list, and how much of an answer was read at most.
 type stuffed struct {
-	mu   sync.Mutex
-	left []string
-	most int
+	most int // only the client touches it
+
+	mu    sync.Mutex
+	left  []string
+	lists int
 }
 
 func (a *stuffed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -250,45 +252,106 @@ func (a *stuffed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusSuccess})
 		return
 	}
+	a.lists++
 	limit, from := len(a.left), 0
 	_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &limit)
 	_, _ = fmt.Sscan(r.URL.Query().Get("continue"), &from)
 	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
 	to := min(len(a.left), from+limit)
 	for _, name := range a.left[from:to] {
-		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "service", UID: types.UID(name), Annotations: map[string]string{"x": strings.Repeat("x", 3<<19)},
-		}})
+		o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "service", UID: types.UID(name)}}
+		if strings.HasPrefix(name, "w") {
+			o.Annotations = map[string]string{"x": strings.Repeat("x", 3<<19)}
+		}
+		list.Items = append(list.Items, o)
 	}
 	if to < len(a.left) {
 		list.Continue = strconv.Itoa(to)
 	}
-	data, _ := json.Marshal(list)
-	a.most = max(a.most, len(data))
-	_, _ = w.Write(data)
+	_ = json.NewEncoder(w).Encode(list)
 }
 
-// A tenant that is removed has made its objects as large as it liked: to delete them does not take the memory
-// of the backend, which has 512 MB.
-func TestP8RemovedObjectsAreLarge(t *testing.T) {
-	api := &stuffed{}
-	for n := range 20 {
-		api.left = append(api.left, "w"+strconv.Itoa(n)+"-")
-	}
-	server := httptest.NewServer(api)
+// A reading counts what is read of an answer.
+type reading struct {
+	io.ReadCloser
+	api *stuffed
+	n   int
+}
+
+func (r *reading) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.n += n
+	r.api.most = max(r.api.most, r.n)
+	return n, err
+}
+
+// contents are those of the namespace "service" at a.
+func (a *stuffed) contents(t *testing.T) (*contents, *corev1.Namespace) {
+	t.Helper()
+	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
-	client, err := metadata.NewForConfig(&rest.Config{Host: server.URL})
+	clients, err := Connect(&rest.Config{Host: server.URL, QPS: -1, WrapTransport: func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil {
+				resp.Body = &reading{ReadCloser: resp.Body, api: a}
+			}
+			return resp, err
+		})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &contents{Clients: Clients{Meta: client}, resourceOf: func(context.Context, string) (schema.GroupVersionResource, error) {
+	c := &contents{Clients: clients, resourceOf: func(context.Context, string) (schema.GroupVersionResource, error) {
 		return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, nil
 	}}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "service", Annotations: map[string]string{v1alpha1.ExportedAnnotation: "widgets.example.org"}}}
-	if err := c.deleteExported(t.Context(), ns); err != nil || len(api.left) > 0 {
-		t.Errorf("%v, and %d objects are left", err, len(api.left))
+	return c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "service", Annotations: map[string]string{v1alpha1.ExportedAnnotation: "widgets.example.org"}}}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// stuff adds objects whose names begin so, behind those that are there.
+func (a *stuffed) stuff(name string, n int) *stuffed {
+	for range n {
+		a.left = append(a.left, fmt.Sprintf("%s%d-", name, len(a.left)))
 	}
-	if api.most > 16<<20 {
-		t.Errorf("an answer had %d MB", api.most>>20)
+	return a
+}
+
+// A tenant that is removed has made its objects as large as it liked, and in which order it liked: to delete them does
+// not take the memory of the backend, which has 512 MB.
+func TestP8RemovedObjectsAreLarge(t *testing.T) {
+	for name, api := range map[string]*stuffed{
+		"large":                (&stuffed{}).stuff("w", 20),
+		"large after small":    (&stuffed{}).stuff("s", 600).stuff("w", 20),
+		"large between small":  (&stuffed{}).stuff("s", 60).stuff("w", 4).stuff("s", 60).stuff("w", 4),
+		"small after large":    (&stuffed{}).stuff("w", 7).stuff("s", 600),
+		"as many as in a page": (&stuffed{}).stuff("s", fewestListed),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, ns := api.contents(t)
+			if err := c.deleteExported(t.Context(), ns); err != nil || len(api.left) > 0 {
+				t.Errorf("%v, and %d objects are left", err, len(api.left))
+			}
+			if api.most > 8<<20 {
+				t.Errorf("%d MB of an answer were read", api.most>>20)
+			}
+		})
+	}
+}
+
+// Many objects are not many requests, which hold a worker, and whether there is one is the first.
+func TestManyObjectsAreFewLists(t *testing.T) {
+	api := (&stuffed{}).stuff("s", 10_000)
+	c, ns := api.contents(t)
+	all, err := c.own(t.Context(), schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, ns, 0)
+	if err != nil || len(all) != 10_000 || all[9_999].Name != api.left[9_999] || api.lists > 30 {
+		t.Errorf("%d objects in %d lists: %v", len(all), api.lists, err)
+	}
+	api.lists = 0
+	if left := AsRefusal(c.checkEmpty(t.Context(), ns)); left == nil || left.Reason != ReasonObjectsRemain || api.lists != 1 {
+		t.Errorf("%v after %d lists", left, api.lists)
 	}
 }
