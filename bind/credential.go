@@ -270,7 +270,7 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 	defer cancel()
 	all, err := Credentials(ctx, config)
 	for _, c := range all {
-		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && (!sameCA(c.secret, k) || !c.takes(ctx, k)) {
+		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && (!sameTrust(c.secret, k) || !c.takes(ctx, k)) {
 			continue
 		}
 		if same, err := ofTenant(ctx, c.secret, k); err == nil && !same {
@@ -305,11 +305,11 @@ func (c Credential) takes(ctx context.Context, k *kubeconfig.Kubeconfig) bool {
 	return !untilKnown(err)
 }
 
-// sameCA tells whether a Secret and a kubeconfig trust the same CA: under another one a
+// sameTrust tells whether a Secret and a kubeconfig trust the same CA, for the same name: under another one a
 // machine in between could be that server.
-func sameCA(secret *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
+func sameTrust(secret *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
 	before, err := cluster.ReadSecret(secret)
-	return err == nil && bytes.Equal(before.CAData, k.CAData)
+	return err == nil && bytes.Equal(before.CAData, k.CAData) && before.TLSServerName == k.TLSServerName
 }
 
 // sameHost tells whether two URLs are of one backend.

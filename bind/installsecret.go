@@ -64,7 +64,7 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	for n := range list.Items {
 		u := &list.Items[n]
 		used := slices.ContainsFunc(bindings, names(u))
-		strange := ofAnother(u, i.opts.Backend) && !sameCA(u, i.target)
+		strange := ofAnother(u, i.opts.Backend) && !sameTrust(u, i.target)
 		leads := cluster.LeadsTo(u, i.target) && !strange
 		if !leads && sameHost(cluster.Backend(u), i.opts.Backend) {
 			if leads, err = spoilt(ctx, u, i.target); err != nil {

@@ -62,6 +62,19 @@ func TestP13RenewsWhatTheTenantTakes(t *testing.T) {
 	}
 }
 
+// A machine between that has a certificate of the same CA for another name is not that platform.
+func TestP13RenewsWhatTrustsTheSameName(t *testing.T) {
+	w := newWard(t)
+	data := w.held(nil)
+	other := strings.Replace(string(data), "server: ", "tls-server-name: localhost\n    server: ", 1)
+	for said, want := range map[string]string{string(data): "[PATCH " + wardSecret + "]", other: "[]"} {
+		before := len(w.app.writes())
+		if err := w.renew(t.Context(), "https://hostile.example/export", []byte(said)); err != nil || fmt.Sprint(w.app.writes()[before:]) != want {
+			t.Errorf("with %s wrote %v, %v", said, w.app.writes()[before:], err)
+		}
+	}
+}
+
 // The login has ended the credential before it: who gives up then has the next one all the same.
 func TestP13RenewsThoughInterrupted(t *testing.T) {
 	const backend = "https://klutch.example.com/export"
