@@ -1062,7 +1062,11 @@ func TestHooks(t *testing.T) {
 			},
 		}})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		w.until("conflict reported", func() bool { return w.message("a") != "" })
+		w.until("conflict reported", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return w.message("a") != "" && len(failed) > 0
+		})
 		w.delete(w.target, w.targetNS, "a")
 		w.until("target made", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
 		mu.Lock()
