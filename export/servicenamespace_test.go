@@ -496,7 +496,7 @@ func (s *spaces) has(gvr schema.GroupVersionResource, namespace, name, list stri
 }
 
 // What an API server refuses a tenant is asked for ever more rarely, however often the konnector reports, or
-// whoever has the tenant's credential writes a status.
+// a thief of the tenant's credential writes a status.
 func TestStatusesEndNoPause(t *testing.T) {
 	for controller, test := range map[string]struct {
 		refused string

@@ -27,7 +27,7 @@ const (
 	costBudget = 30_000_000
 
 	maxJudged = 2000 // objects
-	// page is how many objects are held at once. Whoever makes them decides that each has 1.5 MB, as much as an API
+	// page is how many objects are held at once. A tenant that makes them decides that each has 1.5 MB, as much as an API
 	// server stores of one, and takes up to ten times that once it is decoded.
 	page = 5
 )
