@@ -108,6 +108,11 @@ func newStillWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel() // most of what a test does with it is to wait
 	w := &world{t: t, cluster: cluster.Reused(t, "export"), issuer: testissuer.Start(t, testissuer.Options{Users: users}), log: &logs{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the backend says:\n%s", w.log)
+		}
+	})
 	w.admin = must(kubernetes.NewForConfig(w.cluster.Config()))
 	w.dyn = must(dynamic.NewForConfig(w.cluster.Config()))
 	for _, crd := range slices.Collect(maps.Values(v1alpha1.CRDs())) {
@@ -232,7 +237,7 @@ func (w *world) eventually(what string, done wait.ConditionWithContextFunc) {
 		next = time.Now().Add(3 * time.Since(begin))
 		return ok, err
 	}); err != nil {
-		w.t.Fatalf("%s: %v\nbackend says:\n%s", what, err, w.log)
+		w.t.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -447,7 +452,7 @@ func until[T any](w *world, resource, namespace, name string, done func(*T) bool
 		return json.Unmarshal(last, got) == nil && done(got), nil
 	})
 	if err != nil {
-		w.t.Fatalf("%s %s/%s: %v\n%s\nbackend says:\n%s", resource, namespace, name, err, last, w.log)
+		w.t.Fatalf("%s %s/%s: %v\n%s", resource, namespace, name, err, last)
 	}
 	return got
 }

@@ -100,9 +100,14 @@ func (c *klutchCLI) login(ctx context.Context, service string) (*v1alpha1.Bindin
 	if err := c.person.click(ctx, provider.AuthenticationMethods[0].OAuth2CodeGrant.AuthenticatedURL+"?"+query.Encode(), service); err != nil {
 		return nil, err
 	}
-	data, err := base64.StdEncoding.DecodeString(<-answers)
-	if err != nil {
-		return nil, err
+	var data []byte
+	select {
+	case response := <-answers:
+		if data, err = base64.StdEncoding.DecodeString(response); err != nil {
+			return nil, err
+		}
+	default: // the visitor has followed each redirect by now
+		return nil, fmt.Errorf("%s did not lead the browser back to kubectl bind", c.backend)
 	}
 	answer := &v1alpha1.BindingResponse{}
 	if err := json.Unmarshal(data, answer); err != nil {

@@ -58,6 +58,7 @@ type estate struct {
 // seconds. Nothing is made anew, and in the end nothing of ours is left that has no owner.
 func TestEstate(t *testing.T) {
 	cluster.Long(t)
+	t.Parallel()
 	e := newEstate(t, 20)
 	e.works(t, "begin")
 	e.deletes(t, "begin")
@@ -273,8 +274,10 @@ func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
 	manifests, err := filepath.Abs("../../../deploy/testdata/klutch-konnector.yaml")
 	at.must(t, err)
 	commands = strings.NewReplacer("IMAGE", "example.com/konnector:v1", "klutch-konnector.yaml", manifests).Replace(commands)
-	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", commands)
-	cmd.Dir = "../../.."
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // kubectl delete waits for ever
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", commands)
+	cmd.Dir, cmd.WaitDelay = "../../..", time.Second
 	cmd.Env = append(os.Environ(), "TENANT="+tenant, fmt.Sprintf("APIS=gears.%[1]s gears.%[2]s%[1]s", their, byKlutch), "KUBECONFIG="+at.Kubeconfig(), "PATH="+filepath.Join(e.Dir, "bin")+":"+os.Getenv("PATH"))
 	offered := fmt.Sprintf("widgets.%[1]s gears.%[1]s", byKlutch+their)
 	cmd.Env = append(cmd.Env, "OFFERED="+offered, "PEOPLE=oidc:guests")

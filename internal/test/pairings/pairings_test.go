@@ -284,6 +284,7 @@ type installation struct {
 // other show that they do what the five demand. What FROM-KLUTCH.md says of the pairings is this.
 func TestPairings(t *testing.T) {
 	cluster.Long(t)
+	t.Parallel()
 	in := install(t)
 	other := newSide(t, cluster.ForTest(t, "app-of-klutch"))
 	other.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), klutchsCRD())

@@ -118,10 +118,19 @@ func (s *Stack) Browser(user string) *testissuer.Browser {
 	})
 }
 
+// commandTimeout is when a command that does not end is killed, so that a test names it.
+const commandTimeout = 10 * time.Minute
+
 // Kubectl runs kubectl-bind with the App Cluster's kubeconfig. It calls hear, if not
 // nil, with each line that the command says to people.
 func (s *Stack) Kubectl(ctx context.Context, hear func(line string), args ...string) Output {
-	return s.run(exec.CommandContext(ctx, filepath.Join(s.Dir, "bin", "kubectl-bind"), append(args, "--kubeconfig", s.App.Kubeconfig())...), hear)
+	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("killed after %s: kubectl bind %q", commandTimeout, args))
+	defer cancel()
+	out := s.run(exec.CommandContext(ctx, filepath.Join(s.Dir, "bin", "kubectl-bind"), append(args, "--kubeconfig", s.App.Kubeconfig())...), hear)
+	if ctx.Err() != nil {
+		out.Stderr += context.Cause(ctx).Error()
+	}
+	return out
 }
 
 // run runs a command of a person. It calls hear, if not nil, with each line that the command says to people.

@@ -22,8 +22,10 @@ import (
 	"golang.org/x/net/html"
 )
 
-// maxSteps ends a journey that goes round in circles.
-const maxSteps = 30
+const (
+	maxSteps        = 30              // end a journey that goes round in circles
+	exchangeTimeout = 3 * time.Minute // of a server that does not answer
+)
 
 // BrowserOptions describe the person at a browser.
 type BrowserOptions struct {
@@ -200,6 +202,9 @@ func (b *Browser) wait(ctx context.Context, d time.Duration) error {
 
 // load makes one exchange.
 func (b *Browser) load(req *http.Request) (*Page, error) {
+	ctx, cancel := context.WithTimeoutCause(req.Context(), exchangeTimeout, fmt.Errorf("no answer within %s from %s", exchangeTimeout, req.URL.Redacted()))
+	defer cancel()
+	req = req.WithContext(ctx)
 	b.mu.Lock()
 	b.urls = append(b.urls, req.URL.String())
 	b.mu.Unlock()
