@@ -469,6 +469,49 @@ func TestServiceNamespaceBehindAClosedGate(t *testing.T) {
 	})
 }
 
+// TestGateClosesBeforeItsServiceNamespaceIsSeen: a gate closes again while the backend's cache does not show
+// yet that it has made a service namespace: the tenant loses its rights there, and is told of it still.
+func TestGateClosesBeforeItsServiceNamespaceIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpaces(t, Options{})
+		s.put(offer.CRDResource, "", object("{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.org}}")) // new: a quota waits
+		s.refuse = func(r fakecluster.Request) error {
+			if r.Verb == "patch" && r.Resource == tenant.NamespaceResource && r.Subresource == "status" {
+				s.Lag(tenant.NamespaceResource, true)
+			}
+			return nil
+		}
+		s.ask("team")
+		s.sent()
+		service, _ := s.told("team")
+		may := func() []string {
+			u, err := s.Client().Resource(roles).Namespace(service).Get(t.Context(), v1alpha1.ServiceNamespaceRole, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			role := &rbacv1.Role{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {
+				t.Fatal(err)
+			}
+			return role.Rules[0].Verbs
+		}
+		if !slices.Contains(may(), "create") {
+			t.Fatalf("while the gate is open: %q", may())
+		}
+		s.change(namespaces, "", s.tenant, `{"metadata":{"annotations":{"gate.klutch.anynines.com/paid":"closed"}}}`)
+		s.sent()
+		s.refuse = nil
+		s.Lag(tenant.NamespaceResource, false)
+		s.sent()
+		if slices.Contains(may(), "create") {
+			t.Errorf("behind the gate: %q", may())
+		}
+		if now, reason := s.told("team"); now != service || reason != v1alpha1.ReasonGateClosed {
+			t.Errorf("told: service namespace %q and reason %q, want %q and %q", now, reason, service, v1alpha1.ReasonGateClosed)
+		}
+	})
+}
+
 func (s *spaces) serves(name string) bool {
 	s.Helper()
 	service, _ := s.told(name)

@@ -3,6 +3,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,8 +107,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 // quota bounds how many service namespaces it begins, each of which is a dozen requests and a namespace to remove.
 // That one has had its turn is read from what no tenant writes: a finalizer may come from a backup or from Klutch.
 func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Duration {
-	ns, made := stored(n.caches.Owned, serviceNamespaceName(asked.Namespace, asked.Name))
-	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || made && ns.GetDeletionTimestamp() == nil {
+	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || n.made(asked) {
 		return 0
 	}
 	if wait := n.begins.Take(asked.Namespace); wait > 0 {
@@ -115,6 +115,13 @@ func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Dura
 	}
 	n.left.Store(cache.MetaObjectToName(asked), provision{of: asked.UID})
 	return 0
+}
+
+// made reports whether the service namespace of asked is there, as far as the cache of namespaces shows. The
+// status of asked, which another cache shows, may be older.
+func (n *serviceNamespaces) made(asked *v1alpha1.APIServiceNamespace) bool {
+	ns, ok := stored(n.caches.Owned, serviceNamespaceName(asked.Namespace, asked.Name))
+	return ok && ns.GetDeletionTimestamp() == nil
 }
 
 // tellPaced has asked wait for its turn, and tells its tenant once that has lasted.
@@ -170,7 +177,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 		return 0, Refuse(reasonNameInvalid, fmt.Sprintf("%q is not the name of a namespace", asked.Name))
 	}
 	closed := n.gates.whyClosed(ctx, asked.Namespace)
-	if closed != nil && (asked.Status.Namespace == "" || !errors.Is(closed, ErrGateClosed)) {
+	if closed != nil && (asked.Status.Namespace == "" && !n.made(asked) || !errors.Is(closed, ErrGateClosed)) {
 		return 0, closed
 	}
 	if err := n.capped(asked); err != nil {
@@ -312,10 +319,11 @@ func blocked(err error) (v1alpha1.Condition, bool) {
 	return v1alpha1.Condition{}, false
 }
 
+// writeStatus writes the condition Ready, and the name of the service namespace, which stays if name is empty.
 func (n *serviceNamespaces) writeStatus(ctx context.Context, seen *v1alpha1.APIServiceNamespace, condition v1alpha1.Condition, name string) error {
 	condition.ObservedGeneration = seen.Generation
 	return status.Write(ctx, n.Dyn.Resource(NamespaceResource).Namespace(seen.Namespace), seen, func(o *v1alpha1.APIServiceNamespace) {
-		o.Status.Namespace = name
+		o.Status.Namespace = cmp.Or(name, o.Status.Namespace)
 		o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
 	})
 }
@@ -397,7 +405,7 @@ func (n *serviceNamespaces) tell(ctx context.Context, asked *v1alpha1.APIService
 		}
 		condition = v1alpha1.False(v1alpha1.ConditionReady, severity, reasonRefused, Against("it", err))
 	}
-	written := n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
+	written := n.writeStatus(ctx, asked, condition, "")
 	switch {
 	case !ok, !fates.Is(err, fates.Unknown), errors.Is(err, ErrForeign), errors.Is(err, ErrTerminating):
 		return 0, errors.Join(err, written)
@@ -430,7 +438,7 @@ func (n *serviceNamespaces) deleteEmpty(ctx context.Context, ns *corev1.Namespac
 // service namespace come first, then the older ones.
 func (n *serviceNamespaces) capped(asked *v1alpha1.APIServiceNamespace) error {
 	most := n.opts.Caps.Namespaces
-	if most < 0 || asked.Status.Namespace != "" {
+	if most < 0 || asked.Status.Namespace != "" || n.made(asked) {
 		return nil
 	}
 	before := 0
