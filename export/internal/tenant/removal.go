@@ -42,6 +42,8 @@ type removals struct {
 type look struct {
 	at    time.Time
 	fails time.Time // the first one that failed in a row; zero if this one did not
+	waits waiting   // what the last one that did not fail has waited for
+	moved time.Time // the first one that has waited for that
 }
 
 // remove takes a tenant away whose ClusterBinding is deleted: first its
@@ -61,11 +63,11 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 	}
 	if _, ok := holderOf(ns); ok {
 		waits, err := r.drain(ctx, binding, ns)
-		if refused := r.note(ctx, binding, err); waits == nil {
+		if refused := r.note(ctx, binding, waits, err); waits == nil {
 			waits = refused
 		}
 		if waits != nil || err != nil {
-			return endPace(binding.DeletionTimestamp, removalRetry), errors.Join(err, r.explain(ctx, binding, waits))
+			return r.pace(binding), errors.Join(err, r.explain(ctx, binding, waits))
 		}
 	}
 	r.looks.Delete(binding.UID)
@@ -82,7 +84,8 @@ func (r *removals) resting(binding *v1alpha1.ClusterBinding) time.Duration {
 	if left := endPace(binding.DeletionTimestamp, removalRetry) - time.Since(last.at); left > 0 {
 		return left
 	}
-	r.looks.Store(binding.UID, look{time.Now(), last.fails})
+	last.at = time.Now()
+	r.looks.Store(binding.UID, last)
 	return 0
 }
 
@@ -93,10 +96,23 @@ func (r *removals) last(binding *v1alpha1.ClusterBinding) look {
 	return l
 }
 
+// pace is how soon to look again. A removal that has begun takes step after step, and each of them has short
+// pauses first: the tenant may have waited for its policy for days.
+func (r *removals) pace(binding *v1alpha1.ClusterBinding) time.Duration {
+	since := binding.DeletionTimestamp.Time
+	if moved := r.last(binding).moved; removalBegan(binding) && moved.After(since) {
+		since = moved
+	}
+	return endPace(&metav1.Time{Time: since}, removalRetry)
+}
+
 // note takes note of how a look has ended, and returns what an API server has against a step of the
 // removal, once people are to be told. Package queue does not know of the looks that rest in between.
-func (r *removals) note(ctx context.Context, binding *v1alpha1.ClusterBinding, err error) *waiting {
+func (r *removals) note(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *waiting, err error) *waiting {
 	l := r.last(binding)
+	if waits != nil && *waits != l.waits {
+		l.waits, l.moved = *waits, time.Now()
+	}
 	switch {
 	case err == nil:
 		l.fails = time.Time{}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,34 @@ func TestP10LeavingIsNoLever(t *testing.T) {
 	if left := r.resting(binding); left != 0 {
 		t.Errorf("a step of a removal is in %s", left)
 	}
+}
+
+// TestRemovalTakesItsSteps: a tenant that has waited for its deletion policy for a day is looked at within
+// seconds after each step of its removal, and ever more rarely while a step lasts.
+func TestRemovalTakesItsSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &removals{}
+		binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{UID: "x", DeletionTimestamp: new(metav1.Now())}}
+		time.Sleep(24 * time.Hour)
+		left := func(what string) time.Duration {
+			r.note(t.Context(), binding, &waiting{v1alpha1.ReasonDraining, what}, nil)
+			return r.pace(binding)
+		}
+		if pause := left("a widget is left"); pause < 5*time.Minute {
+			t.Errorf("without a policy it is looked at in %s", pause)
+		}
+		binding.Spec.DeletionPolicy = v1alpha1.DeletionPolicyDelete
+		for _, step := range []string{"1 apiserviceexports are left", "2 apiservicenamespaces are left", "1 apiservicenamespaces are left"} {
+			if pause := left(step); pause > removalRetry {
+				t.Errorf("%s: it is looked at in %s", step, pause)
+			}
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(24 * time.Hour)
+		if pause := left("1 apiservicenamespaces are left"); pause < 5*time.Minute {
+			t.Errorf("after a day in a step it is looked at in %s", pause)
+		}
+	})
 }
 
 // P13: ClusterBindings of namespaces that are no tenant's, and those of which the removal
