@@ -118,9 +118,9 @@ func DisplayCode(challenge string) string {
 	return string(code)
 }
 
-// A Loopback receives the one callback of a login on 127.0.0.1. No other page or
-// program on the machine can complete or end the login with it, since none knows
-// the state.
+// A Loopback receives the one callback of a login on 127.0.0.1. No other page can
+// complete or end the login with it, since none knows the state. The programs of other
+// users may know it, from the command line of the browser: Linux tells whose they are.
 type Loopback struct{ listener net.Listener }
 
 // Listen opens a port on 127.0.0.1. The caller closes it.
@@ -185,6 +185,10 @@ type receiver struct {
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if status := r.refuse(req); status != http.StatusOK {
 		writePage(w, status, "This is not the login that is waited for", "Run the command again, and follow the link that it prints.")
+		return
+	}
+	if serve.OtherUser(req) {
+		writePage(w, http.StatusForbidden, "This is the login of another user of this machine", "Run the command as the user whose browser this is, or with --device.")
 		return
 	}
 	code, err := callbackCode(req.URL.Query(), r.issuer, true)

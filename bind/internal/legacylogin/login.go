@@ -128,6 +128,10 @@ func (r *receiver) take(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "This is not the login that is waited for.", http.StatusBadRequest)
 		return
 	}
+	if serve.OtherUser(req) {
+		http.Error(w, "This is the login of another user of this machine.", http.StatusForbidden)
+		return
+	}
 	select {
 	case r.response <- response:
 	default: // the first one counts
