@@ -144,6 +144,13 @@ func (c *Caches) ServiceNamespaces(tenant string) (names []string) {
 	return names
 }
 
+// hasServiceNamespace reports whether the service namespace of asked is there, as far as the cache of
+// namespaces shows: the status of asked, which another cache shows, may be older.
+func (c *Caches) hasServiceNamespace(asked *v1alpha1.APIServiceNamespace) bool {
+	ns, ok := stored(c.Owned, serviceNamespaceName(asked.Namespace, asked.Name))
+	return ok && ns.GetDeletionTimestamp() == nil
+}
+
 func (c *Caches) namespacesIn(tenant string) (keys []cache.ObjectName) {
 	for _, asked := range inNamespace(c.Namespaces, tenant) {
 		keys = append(keys, cache.MetaObjectToName(asked))

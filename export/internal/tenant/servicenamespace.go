@@ -107,7 +107,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 // quota bounds how many service namespaces it begins, each of which is a dozen requests and a namespace to remove.
 // That one has had its turn is read from what no tenant writes: a finalizer may come from a backup or from Klutch.
 func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Duration {
-	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || n.made(asked) {
+	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || n.caches.hasServiceNamespace(asked) {
 		return 0
 	}
 	if wait := n.begins.Take(asked.Namespace); wait > 0 {
@@ -115,13 +115,6 @@ func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Dura
 	}
 	n.left.Store(cache.MetaObjectToName(asked), provision{of: asked.UID})
 	return 0
-}
-
-// made reports whether the service namespace of asked is there, as far as the cache of namespaces shows. The
-// status of asked, which another cache shows, may be older.
-func (n *serviceNamespaces) made(asked *v1alpha1.APIServiceNamespace) bool {
-	ns, ok := stored(n.caches.Owned, serviceNamespaceName(asked.Namespace, asked.Name))
-	return ok && ns.GetDeletionTimestamp() == nil
 }
 
 // tellPaced has asked wait for its turn, and tells its tenant once that has lasted.
@@ -177,7 +170,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 		return 0, Refuse(reasonNameInvalid, fmt.Sprintf("%q is not the name of a namespace", asked.Name))
 	}
 	closed := n.gates.whyClosed(ctx, asked.Namespace)
-	if closed != nil && (asked.Status.Namespace == "" && !n.made(asked) || !errors.Is(closed, ErrGateClosed)) {
+	if closed != nil && (asked.Status.Namespace == "" && !n.caches.hasServiceNamespace(asked) || !errors.Is(closed, ErrGateClosed)) {
 		return 0, closed
 	}
 	if err := n.capped(asked); err != nil {
@@ -438,7 +431,7 @@ func (n *serviceNamespaces) deleteEmpty(ctx context.Context, ns *corev1.Namespac
 // service namespace come first, then the older ones.
 func (n *serviceNamespaces) capped(asked *v1alpha1.APIServiceNamespace) error {
 	most := n.opts.Caps.Namespaces
-	if most < 0 || asked.Status.Namespace != "" || n.made(asked) {
+	if most < 0 || asked.Status.Namespace != "" || n.caches.hasServiceNamespace(asked) {
 		return nil
 	}
 	before := 0
