@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -484,32 +485,64 @@ func TestGateClosesBeforeItsServiceNamespaceIsSeen(t *testing.T) {
 		s.ask("team")
 		s.sent()
 		service, _ := s.told("team")
-		may := func() []string {
-			u, err := s.Client().Resource(roles).Namespace(service).Get(t.Context(), v1alpha1.ServiceNamespaceRole, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			role := &rbacv1.Role{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {
-				t.Fatal(err)
-			}
-			return role.Rules[0].Verbs
-		}
-		if !slices.Contains(may(), "create") {
-			t.Fatalf("while the gate is open: %q", may())
+		if may := s.may(service); !slices.Contains(may, "create") {
+			t.Fatalf("while the gate is open: %q", may)
 		}
 		s.change(namespaces, "", s.tenant, `{"metadata":{"annotations":{"gate.klutch.anynines.com/paid":"closed"}}}`)
 		s.sent()
 		s.refuse = nil
 		s.Lag(tenant.NamespaceResource, false)
 		s.sent()
-		if slices.Contains(may(), "create") {
-			t.Errorf("behind the gate: %q", may())
+		if may := s.may(service); slices.Contains(may, "create") {
+			t.Errorf("behind the gate: %q", may)
 		}
 		if now, reason := s.told("team"); now != service || reason != v1alpha1.ReasonGateClosed {
 			t.Errorf("told: service namespace %q and reason %q, want %q and %q", now, reason, service, v1alpha1.ReasonGateClosed)
 		}
 	})
+}
+
+// TestGateIsAskedAgain: a Gate that closes again, of which no event tells, takes the rights within the time of
+// a review, and one that opens gives them within half a minute.
+func TestGateIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var locked atomic.Bool
+		s := newSpaces(t, Options{ReviewInterval: 10 * time.Minute, Gate: GateFunc(func(context.Context, Tenant) error {
+			if locked.Load() {
+				return fmt.Errorf("the account is %w", ErrGateClosed)
+			}
+			return nil
+		})})
+		s.ask("team")
+		s.sent()
+		service, _ := s.told("team")
+		for range 2 {
+			if may := s.may(service); !slices.Contains(may, "create") {
+				t.Fatalf("while it is open: %q", may)
+			}
+			locked.Store(true)
+			time.Sleep(15 * time.Minute)
+			if may := s.may(service); slices.Contains(may, "create") {
+				t.Errorf("behind it: %q", may)
+			}
+			locked.Store(false)
+			time.Sleep(30 * time.Second)
+		}
+	})
+}
+
+// may are the verbs of a tenant on the objects in a service namespace.
+func (s *spaces) may(service string) []string {
+	s.Helper()
+	u, err := s.Client().Resource(roles).Namespace(service).Get(s.Context(), v1alpha1.ServiceNamespaceRole, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	role := &rbacv1.Role{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {
+		s.Fatal(err)
+	}
+	return role.Rules[0].Verbs
 }
 
 func (s *spaces) serves(name string) bool {

@@ -93,6 +93,9 @@ func (p *prefixed) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	if err := p.give(ctx, ns, exports, closed == nil); err != nil {
 		return 0, err
 	}
+	if closed != nil && p.opts.Gate != nil { // no event tells that it opens
+		return namespaceRetry, nil
+	}
 	return wait.Jitter(p.opts.ReviewInterval, ReviewSpread), nil // no event tells what others do to them
 }
 

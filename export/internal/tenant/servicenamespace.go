@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
@@ -81,8 +82,8 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if _, ok := n.breaker.removing(key.Namespace); ok {
 		return 0, nil // it is about to be deleted
 	}
-	if wait := n.paced(asked); wait > 0 {
-		return n.tellPaced(ctx, asked, wait)
+	if turn := n.paced(asked); turn > 0 {
+		return n.tellPaced(ctx, asked, turn)
 	}
 	asked, err := n.addFinalizer(ctx, asked)
 	if asked == nil || err != nil {
@@ -100,6 +101,9 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 		p.told = asked.ResourceVersion
 		n.left.Store(key, p)
 	}
+	if n.opts.Gate != nil { // no event tells that it closes again
+		again = sooner(again, wait.Jitter(n.opts.ReviewInterval, ReviewSpread))
+	}
 	return again, nil
 }
 
@@ -110,15 +114,15 @@ func (n *serviceNamespaces) paced(asked *v1alpha1.APIServiceNamespace) time.Dura
 	if n.lastOf(asked).of != "" || asked.Status.Namespace != "" || n.caches.hasServiceNamespace(asked) {
 		return 0
 	}
-	if wait := n.begins.Take(asked.Namespace); wait > 0 {
-		return max(wait, turnRetry) // many wait for the same turn
+	if turn := n.begins.Take(asked.Namespace); turn > 0 {
+		return max(turn, turnRetry) // many wait for the same turn
 	}
 	n.left.Store(cache.MetaObjectToName(asked), provision{of: asked.UID})
 	return 0
 }
 
 // tellPaced has asked wait for its turn, and tells its tenant once that has lasted.
-func (n *serviceNamespaces) tellPaced(ctx context.Context, asked *v1alpha1.APIServiceNamespace, wait time.Duration) (time.Duration, error) {
+func (n *serviceNamespaces) tellPaced(ctx context.Context, asked *v1alpha1.APIServiceNamespace, turn time.Duration) (time.Duration, error) {
 	if time.Since(asked.CreationTimestamp.Time) >= turnTold {
 		err := n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityInfo, ReasonTooMany, fmt.Sprintf(
 			"a tenant may begin %d service namespaces a minute, and has begun as many: this one waits for its turn", n.opts.Caps.newNamespaces())), "")
@@ -126,7 +130,7 @@ func (n *serviceNamespaces) tellPaced(ctx context.Context, asked *v1alpha1.APISe
 			return 0, err
 		}
 	}
-	return wait, queue.ErrBusy
+	return turn, queue.ErrBusy
 }
 
 // addFinalizer returns the APIServiceNamespace as it is with the finalizer; nil if it is gone.
