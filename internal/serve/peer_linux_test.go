@@ -9,7 +9,7 @@ import (
 )
 
 // TestLookUp: of a connection the one who opened it is told, in the tables of both families, and
-// what nothing holds any more is no one's.
+// a socket that no process holds any more is not ours.
 func TestLookUp(t *testing.T) {
 	if words([]byte{127, 0, 0, 1}) != "0100007F" {
 		t.Skip("the tables below are of a machine with the other order of bytes")
