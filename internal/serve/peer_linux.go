@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// maxTable bounds what is read of the table of sockets: some hundred thousand of them.
+// maxTable bounds the part of the table of sockets that is read: some hundred thousand of them.
 const maxTable = 16 << 20
 
 func otherUser(r *http.Request) bool {
