@@ -5,12 +5,16 @@ package export
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
@@ -255,4 +259,49 @@ func TestPrefixedEnds(t *testing.T) {
 		t.Errorf("what is withdrawn can be deleted: %v", err)
 	}
 	patient.isGone(patient.namespace)
+}
+
+// TestGateIsAskedOfPrefixed: while a gate is closed a tenant has no right to make cluster-scoped objects, and no event
+// tells that it opens.
+func TestGateIsAskedOfPrefixed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var locked atomic.Bool
+		s := newSpacesOf(t, "prefixed", Options{ReviewInterval: 10 * time.Minute, PrefixedAPIs: []string{"continents.example.org"}, Gate: GateFunc(func(context.Context, Tenant) error {
+			if locked.Load() {
+				return fmt.Errorf("the account is %w", ErrGateClosed)
+			}
+			return nil
+		})})
+		s.put(tenant.ExportResource, s.tenant, object(`{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: continents.example.org},
+			spec: {group: example.org, scope: Cluster, clusterScopedIsolation: Prefixed, names: {plural: continents, kind: Continent}}}`))
+		time.Sleep(time.Minute)
+		const read, write = v1alpha1.PrefixedReadRole + "continents.example.org", v1alpha1.PrefixedWriteRole + "continents.example.org"
+		for range 2 {
+			s.hasClusterWide(read, write)
+			locked.Store(true)
+			time.Sleep(15 * time.Minute)
+			s.hasClusterWide(read)
+			locked.Store(false)
+			time.Sleep(30 * time.Second)
+		}
+	})
+}
+
+// hasClusterWide wants the tenant to have these roles in the whole cluster, and no other.
+func (s *spaces) hasClusterWide(want ...string) {
+	s.Helper()
+	list, err := s.Client().Resource(clusterRoleBindings).List(s.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var has []string
+	for _, b := range list.Items {
+		role, _, _ := unstructured.NestedString(b.Object, "roleRef", "name")
+		has = append(has, role)
+	}
+	slices.Sort(has)
+	slices.Sort(want)
+	if !slices.Equal(has, want) {
+		s.Errorf("it has %q, and should have %q", has, want)
+	}
 }

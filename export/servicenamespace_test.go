@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -55,10 +56,11 @@ type spaces struct {
 const requestTime = 5 * time.Millisecond
 
 var (
-	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	roles        = rbacv1.SchemeGroupVersion.WithResource("roles")
-	roleBindings = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
-	clusterRoles = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	namespaces          = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	roles               = rbacv1.SchemeGroupVersion.WithResource("roles")
+	roleBindings        = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
+	clusterRoles        = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	clusterRoleBindings = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 )
 
 func newSpaces(t *testing.T, opts Options) *spaces {
@@ -74,6 +76,7 @@ func newSpacesOf(t *testing.T, controller string, opts Options) *spaces {
 		{GroupVersionResource: roles, Kind: "Role", Plain: true},
 		{GroupVersionResource: roleBindings, Kind: "RoleBinding", Plain: true},
 		{GroupVersionResource: clusterRoles, Kind: "ClusterRole", Plain: true, Cluster: true},
+		{GroupVersionResource: clusterRoleBindings, Kind: "ClusterRoleBinding", Plain: true, Cluster: true},
 		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}, Kind: "ResourceQuota"},
 		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, Kind: "ServiceAccount", Plain: true},
 		{GroupVersionResource: tenant.NamespaceResource, Kind: "APIServiceNamespace"},
@@ -113,7 +116,7 @@ func (s *spaces) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	answer, err := s.answer(r.Context(), r.Method, strings.Split(strings.Trim(r.URL.Path, "/"), "/"), &unstructured.Unstructured{Object: sent})
+	answer, err := s.answer(r.Context(), r.Method, strings.Split(strings.Trim(r.URL.Path, "/"), "/"), r.URL.Query(), &unstructured.Unstructured{Object: sent})
 	code, body := http.StatusOK, any(answer)
 	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
 		status := refused.Status()
@@ -127,7 +130,7 @@ func (s *spaces) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func (s *spaces) answer(ctx context.Context, method string, path []string, sent *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *spaces) answer(ctx context.Context, method string, path []string, query url.Values, sent *unstructured.Unstructured) (runtime.Object, error) {
 	if path[len(path)-1] == "selfsubjectreviews" {
 		return object("{apiVersion: authentication.k8s.io/v1, kind: SelfSubjectReview, status: {userInfo: {username: backend}}}"), nil
 	}
@@ -141,15 +144,16 @@ func (s *spaces) answer(ctx context.Context, method string, path []string, sent 
 	}
 	gvr.Resource = path[0]
 	client := s.Client().Resource(gvr).Namespace(namespace)
-	switch method {
-	case http.MethodGet:
+	switch {
+	case method == http.MethodGet && len(path) == 1:
+		return client.List(ctx, metav1.ListOptions{LabelSelector: query.Get("labelSelector")})
+	case method == http.MethodGet:
 		return client.Get(ctx, path[1], metav1.GetOptions{})
-	case http.MethodPost:
+	case method == http.MethodPost:
 		return client.Create(ctx, sent, metav1.CreateOptions{})
-	case http.MethodPut:
+	case method == http.MethodPut:
 		return client.Update(ctx, sent, metav1.UpdateOptions{})
-	}
-	if method == http.MethodDelete {
+	case method == http.MethodDelete:
 		return object("{apiVersion: v1, kind: Status}"), client.Delete(ctx, path[1], metav1.DeleteOptions{})
 	}
 	return nil, apierrors.NewMethodNotSupported(gvr.GroupResource(), method)
