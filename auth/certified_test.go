@@ -46,8 +46,8 @@ func certified(t *testing.T, landing string) string {
 	})
 }
 
-// somebody is a person who fills in the provider's own form, and consents.
-func somebody() *testissuer.Browser {
+// consenting is a person who fills in the provider's own form, and consents.
+func consenting() *testissuer.Browser {
 	return testissuer.NewBrowser(testissuer.BrowserOptions{Password: "any", Decide: func(form *testissuer.Form) {
 		if form.Fields.Has("login") {
 			form.Fields.Set("login", "ada")
@@ -75,7 +75,7 @@ func certifiedLogin(t *testing.T, provider *auth.Provider, issuer string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := somebody().Visit(t.Context(), loginURL)
+	page, err := consenting().Visit(t.Context(), loginURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func certifiedDevice(t *testing.T, issuer string) {
 	grant, err := auth.LoginDevice(t.Context(), auth.DeviceOptions{
 		DeviceURL: issuer + "/device/auth", ClientID: "cli", Params: url.Values{"scope": {"openid"}},
 		Prompt: func(d *oauth2.DeviceAuthResponse) {
-			if _, err := somebody().Visit(t.Context(), d.VerificationURIComplete); err != nil {
+			if _, err := consenting().Visit(t.Context(), d.VerificationURIComplete); err != nil {
 				t.Error(err)
 			}
 		},

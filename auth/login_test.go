@@ -141,7 +141,7 @@ func TestLoginRefused(t *testing.T) {
 }
 
 func TestLoginWithoutIssuer(t *testing.T) {
-	b := newBackend(t, url.Values{"code": {"x"}, "iss": {"https://whoever.example"}})
+	b := newBackend(t, url.Values{"code": {"x"}, "iss": {"https://another.example"}})
 	opts := b.options(t, nil)
 	opts.Issuer = ""
 	if _, err := auth.Login(t.Context(), opts); err != nil {

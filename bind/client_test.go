@@ -43,7 +43,7 @@ func ExampleClient() {
 	// Output:
 }
 
-// A fakeBackend is a backend without an issuer: whoever comes is logged in.
+// A fakeBackend is a backend without an issuer: every visitor is logged in.
 type fakeBackend struct {
 	*httptest.Server
 	token func(w http.ResponseWriter, form url.Values, state string) // nil answers well

@@ -117,7 +117,7 @@ func (g *grants) narrowed(t *testing.T) {
 	g.ready(t, widgets)
 }
 
-// unlocked: policies that are there and hold nobody are told of.
+// unlocked: policies that are there and hold no account are told of.
 func (g *grants) unlocked(t *testing.T, ill func() []string) {
 	t.Helper()
 	for _, name := range []string{"klutch-konnector", claimsOfWidgets} {

@@ -36,7 +36,7 @@ var planted = map[string]string{
 	"payroll": "salaries-of-next-year", "kube-system": "bootstrap-token-abcdef", "kube-public": "cluster-info", v1alpha1.Namespace: "a-kubeconfig",
 }
 
-// hostileNamespaces does what a backend does for namespaces that nobody asked for. One
+// hostileNamespaces does what a backend does for namespaces that no App Cluster asked for. One
 // of them bears the mark of a konnector.
 func (w *world) hostileNamespaces(t *testing.T) {
 	t.Helper()

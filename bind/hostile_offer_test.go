@@ -19,7 +19,7 @@ import (
 
 // TestP25HostileOffer: a platform that says something else of its export all the time,
 // and claims something else, neither has the binding written each time, nor leaves audit
-// records of answers that nobody gave.
+// records of answers that no person gave.
 func TestP25HostileOffer(t *testing.T) {
 	w, said := newWorld(t), &record{}
 	export := read(t, "testdata/widgets.yaml")[0]

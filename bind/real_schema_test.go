@@ -213,7 +213,7 @@ func TestP21HostileSchema(t *testing.T) {
 			put(t, v1, runtime.DeepCopyJSONValue(properties), append(slices.Clone(specOfWidgets), "Properties")...)
 			unstructured.RemoveNestedField(v1, port...)
 		}},
-		{"what nobody names is kept", "v1 spec: x-kubernetes-preserve-unknown-fields was false and is true", []string{"v1 true"}, func(_, v1 map[string]any) {
+		{"what is not named is kept", "v1 spec: x-kubernetes-preserve-unknown-fields was false and is true", []string{"v1 true"}, func(_, v1 map[string]any) {
 			put(t, v1, true, append(slices.Clone(specOfWidgets), "x-kubernetes-preserve-unknown-fields")...)
 		}},
 		{"the version that is synced goes", "version v1 is gone", []string{"v2 false", "v1 true"}, func(spec, v1 map[string]any) { v1["name"] = "v2" }},

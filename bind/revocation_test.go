@@ -31,7 +31,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A party is a tenant of whose token somebody has a copy.
+// A party is a tenant of whose token a thief has a copy.
 type party struct {
 	*testing.T
 	*world
@@ -96,7 +96,7 @@ var departures = map[string]departure{
 	}, ends: bind.ErrNotRevoked, words: "and former was bound", good: true, tenant: true},
 	"an older platform":     {before: (*party).mayNotLeave, ends: bind.ErrNotRevoked, words: "cannot delete resource/; it ends at 20", good: true, tenant: true},
 	"the anchor is gone":    {before: (*party).unanchor, words: "Revoked the token", late: true},
-	"nobody answers":        {before: (*party).silence, ends: bind.ErrNotRevoked, words: "no answer in time/; it ends at 20", good: true, tenant: true},
+	"no answer comes":       {before: (*party).silence, ends: bind.ErrNotRevoked, words: "no answer in time/; it ends at 20", good: true, tenant: true},
 	"it would run programs": {before: (*party).tamper, ends: bind.ErrNotRevoked, words: "users[0].user.exec", good: true, tenant: true},
 	"a dry run": {
 		opts: bind.RemoveOptions{DryRun: bind.DryRunClient}, words: "Would give up tenant/Would revoke the token/Would delete secret", good: true, tenant: true, secret: true,
@@ -110,7 +110,7 @@ var departures = map[string]departure{
 }
 
 // TestP13Unbind: with the last use of a connection its token goes, within twenty
-// seconds, and nothing that is somebody else's to give up.
+// seconds, and nothing that is another's to give up.
 func TestP13Unbind(t *testing.T) {
 	w := newWorld(t)
 	w.controlPlane.apply(t, read(t, filepath.Join("..", "deploy", "backend", "admission.yaml"))...)
@@ -434,7 +434,7 @@ func (p *party) mayNotLeave() {
 	})
 }
 
-// leaveObject is what nobody in the App Cluster knows of.
+// leaveObject leaves an object that the App Cluster does not know of.
 func (p *party) leaveObject() {
 	p.Helper()
 	export := renamed(read(p.T, filepath.Join("testdata", "widgets.yaml"))[0], "gizmos", "Gizmo")

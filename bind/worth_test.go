@@ -238,7 +238,7 @@ func (th *thief) clear(gvr schema.GroupVersionResource, namespace string) func(c
 	}
 }
 
-// as tries to be somebody else.
+// as tries to be another user.
 func (th *thief) as(user string, groups ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		config := rest.CopyConfig(th.config)

@@ -24,7 +24,7 @@ func all() map[string][]*unstructured.Unstructured {
 	return map[string][]*unstructured.Unstructured{"backend": deploy.Backend("registry/backend:v1"), "konnector": deploy.Konnector("registry/konnector:v1")}
 }
 
-// P15: no wildcard, no way around RBAC, and nobody is made an administrator.
+// P15: no wildcard, no way around RBAC, and no account is made an administrator.
 func TestP15Rules(t *testing.T) {
 	programs := all()
 	programs["adoption"], programs["prefixed"] = deploy.Adoption(), deploy.Prefixed("continents.example.org")

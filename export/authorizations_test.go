@@ -110,7 +110,7 @@ func TestReviewsAreShared(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		if n := len(s.Writes()) + len(s.kube.Actions()) - before; n != 0 {
-			t.Errorf("%d requests in a day about what nobody offers", n)
+			t.Errorf("%d requests in a day about what is not on offer", n)
 		}
 	})
 }

@@ -214,7 +214,7 @@ func capsTenant(t *testing.T, w *world) {
 	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
 }
 
-// A quota that somebody else decides about is left alone, and a kind that is too new
+// A quota that the platform team decides about is left alone, and a kind that is too new
 // to be counted is in none.
 func quotasOfOthers(t *testing.T, w *world) {
 	t.Helper()

@@ -42,7 +42,7 @@ import (
 var errCrash = errors.New("crash")
 
 // A crash ends a program at its n-th write: before the API server has got it, or
-// when it has done it but nobody has read the answer.
+// when it has done it but the answer was not read.
 type crash struct {
 	at      int64
 	after   bool

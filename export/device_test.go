@@ -158,11 +158,11 @@ func TestDeviceIsRefused(t *testing.T) {
 		change []string
 		want   string
 	}{
-		"nobody has come yet": {nil, "authorization_pending"},
-		"another program":     {[]string{"code_verifier", oauth2.GenerateVerifier()}, "invalid_grant"},
-		"made up":             {[]string{"device_code", "x"}, "invalid_grant"},
-		"another client":      {[]string{"client_id", "x"}, "invalid_client"},
-		"another grant":       {[]string{"grant_type", "password"}, "unsupported_grant_type"},
+		"no person has come yet": {nil, "authorization_pending"},
+		"another program":        {[]string{"code_verifier", oauth2.GenerateVerifier()}, "invalid_grant"},
+		"made up":                {[]string{"device_code", "x"}, "invalid_grant"},
+		"another client":         {[]string{"client_id", "x"}, "invalid_client"},
+		"another grant":          {[]string{"grant_type", "password"}, "unsupported_grant_type"},
 	} {
 		if answer, got := term.poll(test.change...); got != test.want || answer.Status != http.StatusBadRequest || answer.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s, want %s", name, answer.Status, got, test.want)

@@ -25,7 +25,7 @@ func TestGates(t *testing.T) {
 	w.serve(Options{Gates: []string{"quota"}, Gate: GateFunc(func(_ context.Context, tenant Tenant) error {
 		switch {
 		case tenant.Subject != "ada" || tenant.Cluster != "c1":
-			return errors.New("asked for somebody else")
+			return errors.New("asked for another tenant")
 		case locked.Load():
 			return fmt.Errorf("the account of %s is %w", tenant.Subject, ErrGateClosed)
 		}

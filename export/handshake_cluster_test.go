@@ -56,7 +56,7 @@ func TestP27Handshake(t *testing.T) {
 		{"census", census},
 		{"what is on offer", offerIsTold},
 		{"a login on another device", deviceBinds},
-		{"P12 nobody escapes a review by asking for much", asksForMuch},
+		{"P12 no tenant escapes a review by asking for much", asksForMuch},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(t, w) }) {
 			return

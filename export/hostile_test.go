@@ -68,7 +68,7 @@ func greedy(t *testing.T, ada *tenantClient) {
 	}
 }
 
-// noToken: whoever may make Secrets beside an operator's service account gets none of
+// noToken: a tenant that may make Secrets beside an operator's service account gets none of
 // its tokens.
 func noToken(t *testing.T, ada *tenantClient) {
 	t.Helper()

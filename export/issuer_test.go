@@ -70,7 +70,7 @@ func TestP14IssuersAreToldApart(t *testing.T) {
 // iss parameter to tell (RFC 9700 section 4.4).
 func TestP3MixUp(t *testing.T) {
 	c, _ := openBazaar(t)
-	for name, path := range map[string]string{"the other's path": "/callback/partner", "nobody's path": "/callback/x"} {
+	for name, path := range map[string]string{"the other's path": "/callback/partner", "a path of no issuer": "/callback/x"} {
 		begun := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("issuer", ""), c.url), "")
 		state := must(url.Parse(begun.Header.Get("Location"))).Query().Get("state")
 		answer := c.do(http.MethodGet, path+"?code=stolen&state="+state, "", "Cookie", txnCookie+"="+begun.Cookies[0].Value)

@@ -44,7 +44,7 @@ func stolenToken(t *testing.T, c *tenantClient) {
 		t.Errorf("the tenant namespace: %v, %v", ns.Status.Phase, err)
 	}
 	if _, err := w.admin.RbacV1().RoleBindings(c.namespace).Get(t.Context(), v1alpha1.TenantRoleBinding, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("rights of whoever gets another token: %v", err)
+		t.Errorf("rights of one who gets another token: %v", err)
 	}
 	if _, err := own.Patch(t.Context(), "w", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

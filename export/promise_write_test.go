@@ -72,7 +72,7 @@ func leftOut(t *testing.T, ada *tenantClient) {
 			refused(t, "apply "+patch, err, want)
 		}
 	}
-	// What the platform's own tools put there stays, and is in nobody's way.
+	// What the platform's own tools put there stays, and is in no one's way.
 	theirs := `{"metadata":{"annotations":{"crossplane.io/external-name":"own","crossplane.io/paused":"true"},"labels":{"argocd.argoproj.io/instance":"x"}},
 		"spec":{"resourceRef":{"name":"own"},"crossplane":{"resourceRefs":[{"name":"own"}]}}}`
 	for _, step := range []struct {

@@ -21,8 +21,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// TestHalfMade: what a bind that crashed has left is completed where somebody may
-// have got a credential, and deleted where nobody has.
+// TestHalfMade: what a bind that crashed has left is completed where a person may
+// have got a credential, and deleted where no one can have.
 func TestHalfMade(t *testing.T) {
 	w := newStillWorld(t)
 	e := must(New(w.config, Options{}))
@@ -53,7 +53,7 @@ func TestHalfMade(t *testing.T) {
 	asks := &writeCounter{reads: true}
 	w.config = asks.wrap(w.config)
 	w.serve(Options{})
-	w.eventually("what nobody can use is gone", func(ctx context.Context) (bool, error) {
+	w.eventually("a tenant without a credential is gone", func(ctx context.Context) (bool, error) {
 		_, err := w.admin.CoreV1().Namespaces().Get(ctx, empty, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})

@@ -35,7 +35,7 @@ func TestP13P27Removal(t *testing.T) {
 		{"two at once are held", func() { removalHeld(w.t, doomed, orphaned) }},
 		{"Delete takes everything", func() { removalDeletes(w.t, doomed) }},
 		{"Orphan keeps what is there, for the same App Cluster", func() { removalOrphans(w.t, orphaned) }},
-		{"nobody else is touched", func() {
+		{"no other tenant is touched", func() {
 			if diff := cmp.Diff(before, w.versionsOf(bystander.namespace)); diff != "" {
 				w.t.Errorf("(-before +after):\n%s", diff)
 			}

@@ -247,7 +247,7 @@ func (s source) drains(t *testing.T) {
 	}
 }
 
-// shadowed: a template that comes later for an API takes it from nobody, whatever its
+// shadowed: a template that comes later for an API takes it from no tenant, whatever its
 // name is, and says so. When the older one goes it is in force.
 func shadowed(t *testing.T, ada *tenantClient) {
 	t.Helper()
@@ -283,7 +283,7 @@ func shadowed(t *testing.T, ada *tenantClient) {
 		t.Fatal(err)
 	}
 	ready(func(c *v1alpha1.Condition) bool { return c != nil && c.Status == metav1.ConditionTrue })
-	ada.export(service, says(v1alpha1.ConditionOffered, v1alpha1.ReasonNotAuthorized)) // nobody was given the right to bind this one
+	ada.export(service, says(v1alpha1.ConditionOffered, v1alpha1.ReasonNotAuthorized)) // no person was given the right to bind this one
 	if err := w.dyn.Resource(templateResource).Namespace("aaa").Delete(t.Context(), "aaa", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func otherTemplates(t *testing.T, w *world) {
 			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 		}}, "spec", "versions")
 		template := object("{apiVersion: " + test.group + "/v1alpha1, kind: APIServiceExportTemplate, metadata: {name: " + test.plural + ", namespace: default}, spec: {APIServiceSelector: " + test.selector + "}}")
-		unreadable := changed(changed(template, int64(5), "spec", "title"), "unreadable", "metadata", "name") // which keeps nobody from the others
+		unreadable := changed(changed(template, int64(5), "spec", "title"), "unreadable", "metadata", "name") // which keeps no tenant from the others
 		w.apply(crd, crdOf(test.plural, v1alpha1.NamespacedScope), rightsOf(test.plural), template, changed(unreadable, test.plural+"x", "spec", "APIServiceSelector", "resource"),
 			object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bind-`+test.plural+`}, rules: [
 		{apiGroups: [`+test.group+`], resources: [apiserviceexporttemplates], resourceNames: [`+test.plural+`], verbs: [bind]}]}`),

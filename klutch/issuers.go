@@ -22,7 +22,7 @@ const (
 	issuerReminder = time.Hour        // between two lines about one that stays away
 )
 
-// issuers looks at the issuers of a backend, so that one that is away is told before anybody
+// issuers looks at the issuers of a backend, so that one that is away is told before a person
 // wants to sign in.
 type issuers struct {
 	all  []*issuer
@@ -82,7 +82,7 @@ func (i *issuers) note(log logr.Logger, one *issuer, err error) {
 		fallthrough
 	case err != nil && now.Sub(one.logged) >= issuerReminder:
 		one.logged = now
-		log.Error(err, "the issuer does not answer as it should: nobody can sign in there; what is bound goes on", "since", one.since.UTC().Format(time.RFC3339))
+		log.Error(err, "the issuer does not answer as it should: no one can sign in there; what is bound goes on", "since", one.since.UTC().Format(time.RFC3339))
 	}
 	one.err = err
 	if i.seen != nil {
@@ -97,7 +97,7 @@ func (i *issuers) away() string {
 	var lines strings.Builder
 	for _, one := range i.all {
 		if one.err != nil {
-			fmt.Fprintf(&lines, "issuer %s (%s) is away since %s: nobody can sign in there\n", one.name, one.provider.Issuer(), one.since.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&lines, "issuer %s (%s) is away since %s: no one can sign in there\n", one.name, one.provider.Issuer(), one.since.UTC().Format(time.RFC3339))
 		}
 	}
 	return lines.String()

@@ -100,7 +100,7 @@ func (d *doorkeeper) asksIn(while time.Duration) int {
 	return d.asks - before
 }
 
-// shut takes access away, as does whoever deletes a RoleBinding.
+// shut takes access away, as a person does who deletes a RoleBinding.
 func (d *doorkeeper) shut(namespace string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -368,7 +368,7 @@ func TestI18AccessThatFails(t *testing.T) {
 	})
 }
 
-// P32: access that somebody takes away is asked for again.
+// P32: access that a person takes away is asked for again.
 func TestP32AccessIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

@@ -30,7 +30,7 @@ func NewAdopted(target *unstructured.Unstructured, name cache.ObjectName) (sourc
 	}
 	body := travel.Body(target.Object, nil)
 	if spec, ok := body["spec"].(map[string]any); ok && spec["compositionUpdatePolicy"] != "Manual" {
-		delete(spec, "compositionRevisionRef") // Crossplane writes it over what anybody says
+		delete(spec, "compositionRevisionRef") // Crossplane writes it over what people say
 	}
 	source = &unstructured.Unstructured{Object: body}
 	source.SetName(name.Name)

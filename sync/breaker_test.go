@@ -291,7 +291,7 @@ func TestResourceVanishing(t *testing.T) {
 	})
 }
 
-// An endpoint behind which another cluster answers loses nobody's target: what is
+// An endpoint behind which another cluster answers loses no target: what is
 // not found there may be where it was.
 func TestAnotherCluster(t *testing.T) {
 	for _, side := range []Side{SourceSide, TargetSide} {

@@ -257,7 +257,7 @@ func Example_observe() {
 	source, app := cluster()
 	target, control := cluster()
 	create(app, "default", "db")
-	create(control, "default", "db") // somebody else's
+	create(control, "default", "db") // another owner's
 	reported := make(chan struct{}, 10)
 	s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Hooks: klutchsync.Hooks{
 		Wrote: func(_ context.Context, w klutchsync.Write) {

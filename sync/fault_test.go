@@ -128,7 +128,7 @@ func TestTargetResourceGone(t *testing.T) {
 		w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
 		time.Sleep(time.Minute)
 		if w.get(w.source, w.sourceNS, "a") == nil {
-			t.Error("the source was let go although nobody knows of its target")
+			t.Error("the source was let go although it is not known whether its target is there")
 		}
 		w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
 		w.until("a is gone, b is there", func() bool { return w.get(w.source, w.sourceNS, "a") == nil && w.targetOf("b") != nil })

@@ -16,7 +16,7 @@ import (
 )
 
 // I15: more deletions than are plausible, and those of a cluster that has turned
-// out to be another one, wait until somebody releases them.
+// out to be another one, wait until a person releases them.
 
 // A ledger is what one incarnation of a konnector has asked to have deleted, and made anew.
 type ledger struct {

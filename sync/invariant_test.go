@@ -331,7 +331,7 @@ func (m *model) orphaned(l *life) bool {
 	return !l.gone.IsZero() && l.cluster == m.clusters && time.Since(l.gone) >= 10*time.Minute
 }
 
-// destructive checks that whoever takes something away could see both sides.
+// destructive checks that a konnector that takes something away could see both sides.
 func (m *model) destructive(what string) {
 	if side := m.call.unseen; side != "" {
 		m.breaks("I11", "%s by a konnector that could not see the %s", what, side)

@@ -96,7 +96,7 @@ type modelWorld struct {
 	unreadable bool  // the target's cluster does not answer
 	leaving    bool  // the target's kind is being taken away
 	restored   bool  // a cluster was restored from a backup
-	rolled     bool  // the source is of an earlier generation since, and nobody has edited it
+	rolled     bool  // the source is of an earlier generation since, and no user has edited it
 	released   bool  // users have released held deletions
 	tombs      uint8 // bit for each source that its user has deleted
 	letGo      uint8 // bit for each source whose finalizer a konnector has removed

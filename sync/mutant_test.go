@@ -112,7 +112,7 @@ func (m mutant) noticed(t *testing.T, binary string) {
 	from := max(m.From, 1)
 	out, err := runMutant(t, binary, m, from, from+3000)
 	if err == nil {
-		t.Fatalf("nobody notices a konnector that would %s", m.Says)
+		t.Fatalf("no test notices a konnector that would %s", m.Says)
 	}
 	seed, by := finding(out)
 	if !slices.Contains(m.Caught, by) {

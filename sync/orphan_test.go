@@ -26,7 +26,7 @@ import (
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
-// vanish takes a source away by force, with nobody holding it again in between.
+// vanish takes a source away by force, with no konnector holding it again in between.
 func (w *world) vanish(name string) {
 	w.Helper()
 	sources := w.source.Resource(widgets).Namespace(w.sourceNS)

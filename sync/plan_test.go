@@ -313,7 +313,7 @@ func TestPlan(t *testing.T) {
 		"deleted, to orphan, cached":       {settledState(deleting, orphanTarget), stepLookTarget},
 		"deleted, to orphan":               {settledState(deleting, orphanTarget, liveTarget), stepLetGo},
 		"deleted, orphaned, without ours":  {settledState(deleting, orphanTarget, liveTarget, func(s *state) { s.target.managed = false }), stepLetGo},
-		"deleted, orphaned, nobody's":      {settledState(deleting, orphanTarget, liveTarget, foreign), stepRemoveFinalizer},
+		"deleted, orphaned, of no source":  {settledState(deleting, orphanTarget, liveTarget, foreign), stepRemoveFinalizer},
 		"deleted, to orphan, but going":    {settledState(deleting, orphanTarget, terminates), stepWait},
 		"deleted, clusters not confirmed":  {settledState(deleting, unconfirmed), stepConfirm},
 		"deleted, gone, not confirmed":     {settledState(deleting, absentTarget, liveTarget, unconfirmed), stepLookTarget},

@@ -402,12 +402,12 @@ func jsonOf(c *fight, v any) string {
 	return string(data)
 }
 
-// usual is how long an object that nobody contests takes now, on this machine, to be in step.
+// usual is how long an object without a contest takes now, on this machine, to be in step.
 func (c *fight) usual() time.Duration {
 	c.Helper()
 	began := time.Now()
 	name := c.create(c.source, c.sourceNS, c.widget(fmt.Sprint("usual", began.UnixNano()), `{"color":"free"}`, ``)).GetName()
-	c.until("an object that nobody contests is in step", func() bool { return c.targetOf(name) != nil })
+	c.until("an object without a contest is in step", func() bool { return c.targetOf(name) != nil })
 	took := time.Since(began)
 	c.delete(c.source, c.sourceNS, name)
 	return took

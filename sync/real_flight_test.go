@@ -152,7 +152,7 @@ func (w *world) synced(opts Options) (stop func()) {
 	return stop
 }
 
-// again makes a source anew that somebody took away by force.
+// again makes a source anew that a person took away by force.
 func (w *world) again(name, meta string) *unstructured.Unstructured {
 	w.Helper()
 	w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
@@ -315,7 +315,7 @@ func (g *gate) to(c *cluster.Cluster) *Cluster {
 	return out
 }
 
-// fresh is a namespace that nobody else uses.
+// fresh is a namespace that no other test uses.
 func (w *world) fresh(d dynamic.Interface) string {
 	w.Helper()
 	ns, err := d.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Create(w.Context(), object(w.TB, `{"apiVersion":"v1","kind":"Namespace","metadata":{"generateName":"flight-"}}`), metav1.CreateOptions{})

@@ -62,5 +62,5 @@ func Fail(w http.ResponseWriter, kind string) {
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(status) // whoever does not read it does not want it
+	_ = json.NewEncoder(w).Encode(status) // a client that does not read it does not want it
 }

@@ -140,7 +140,7 @@ func (g *stage) route(w http.ResponseWriter, q *http.Request, side int, proxy ht
 	id, err := strconv.Atoi(parts[2])
 	born, err2 := strconv.Atoi(parts[3])
 	if r == nil || err != nil || err2 != nil {
-		panic(http.ErrAbortHandler) // nobody asks for anything else
+		panic(http.ErrAbortHandler) // no test asks for anything else
 	}
 	q.URL.Path = strings.Replace("/"+parts[4], "/v1/widgets", "/v1/namespaces/"+r.at(side, r.ns)+"/widgets", 1)
 	(&live{rerun: r, crew: r.crew(id), born: born, side: side, proxy: proxy, w: w, r: q}).serve()
@@ -470,7 +470,7 @@ func (r *rerun) force(o op) {
 	o.do(r.sim)
 }
 
-// inGap deletes an object and makes it anew while nobody looks.
+// inGap deletes an object and makes it anew while no watch looks.
 func (r *rerun) inGap(o op) {
 	side := 1 - o.n%2 // as the simulator has it
 	gap := window{"outage", side, 1 << 30, nil}

@@ -354,7 +354,7 @@ func (r *rerun) problem() string {
 	return r.model.final()
 }
 
-// belated reports whether something may arrive that was sent long ago, by somebody who
+// belated reports whether something may arrive that was sent long ago, by a konnector that
 // does not wait for it.
 func (r *rerun) belated() bool { return r.overtime || len(r.crews) > 1 }
 

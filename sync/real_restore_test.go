@@ -94,7 +94,7 @@ func TestRealRestore(t *testing.T) {
 		t.Error("what was made after the backup has gone with its source")
 	}
 	if !s.suspect.Load() {
-		t.Error("nobody suspects a backup")
+		t.Error("no backup is suspected")
 	}
 	stop()
 	w.merge(source, "default", "edited-later", `{"spec":{"color":"green"}}`) // while no konnector runs

@@ -101,7 +101,7 @@ func TestP30RelatedWhereSourcesAre(t *testing.T) {
 
 // P30: where the mapper renames no namespaces it is the same.
 func TestP30RelatedWhereSourcesAreWithAnyMapper(t *testing.T) {
-	for name, m := range map[string]Mapper{"identity": Identity(), "a mapper of somebody's own": suffixed{}} {
+	for name, m := range map[string]Mapper{"identity": Identity(), "a mapper of the program's own": suffixed{}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFake(t)

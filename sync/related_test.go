@@ -454,7 +454,7 @@ func TestTokenReplacesOriginal(t *testing.T) {
 	}
 }
 
-// The content of a Secret that nobody selected, or that is not a copy of ours, is
+// The content of a Secret that no claim selects, or that is not a copy of ours, is
 // never read, on neither side: only its metadata are.
 func TestP20ForeignSecretsAreNeverRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

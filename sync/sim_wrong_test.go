@@ -242,7 +242,7 @@ func doForce(s *sim, o op) {
 	}
 }
 
-// doGap deletes and makes an object anew while nobody looks.
+// doGap deletes and makes an object anew while no watch looks.
 func doGap(s *sim, o op) {
 	side, name := sideSource, o.name
 	if o.n%2 == 0 {

@@ -289,7 +289,7 @@ var scenarios = map[string]func(w *world){
 		})
 		w.merge(w.source, w.sourceNS, "a", `{"status":{"theirs":"1"}}`, "status")
 		w.merge(w.target, w.targetNS, "a", `{"status":null}`, "status")
-		w.until("what is somebody else's is left", func() bool {
+		w.until("what is another owner's is left", func() bool {
 			return cmp.Equal(map[string]any{"theirs": "1"}, status()) && w.message("a") == ""
 		})
 		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
@@ -621,7 +621,7 @@ var scenarios = map[string]func(w *world){
 		w.deleteSecret(w.source, w.sourceNS, "creds")
 		w.until("copy made anew", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil })
 		if w.getSecret(w.source, w.sourceNS, "other") != nil {
-			w.Error("a secret that nobody refers to came down")
+			w.Error("a secret that no object refers to came down")
 		}
 		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":null}}`, "status")
 		w.until("copy went with the reference", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") == nil })
@@ -646,7 +646,7 @@ var scenarios = map[string]func(w *world){
 		w.until("secret came down once the name is free", func() bool {
 			return w.getSecret(w.source, w.sourceNS, "mine") != nil && w.message("a") == ""
 		})
-		w.delete(w.target, w.targetNS, "a") // whoever deletes, the source decides
+		w.delete(w.target, w.targetNS, "a") // the source decides, not the one who deletes
 		w.delete(w.source, w.sourceNS, "a")
 		w.until("all are gone", func() bool {
 			return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil && w.getSecret(w.source, w.sourceNS, "mine") == nil

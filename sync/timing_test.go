@@ -12,7 +12,7 @@ import (
 )
 
 // Ordered makes what a Cluster's Syncs try again come in an order that follows from a
-// seed: what fails at one moment is spread by its name, whoever is first among those that
+// seed: what fails at one moment is spread by its name, whichever is first of all that
 // fail, and timers of one moment, which have no order, get a moment each.
 func Ordered(c *Cluster) *Cluster {
 	seed := rand.Uint64() //nolint:gosec // jitter is no secret

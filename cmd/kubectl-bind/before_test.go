@@ -13,7 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// What can be seen to be wrong is said before anybody logs in, and nobody is asked.
+// What can be seen to be wrong is said before a person logs in, and no person is asked.
 func TestBeforeTheBrowser(t *testing.T) {
 	backend := newFakeAPI(t, nil)
 	empty := filepath.Join(t.TempDir(), "none")
@@ -40,7 +40,7 @@ func TestBeforeTheBrowser(t *testing.T) {
 		"a slip in a flag":            {[]string{"status", "--nmaespace", "team"}, exitUsage, "unknown flag: --nmaespace. Did you mean: --namespace?"},
 		"no name of a service":        {[]string{backend.URL, "--service", "Things.example.com"}, exitUsage, "RESOURCE.GROUP"},
 		"a service of Kubernetes":     {[]string{backend.URL, "--service", "clusterroles.rbac.authorization.k8s.io"}, exitUsage, "clusterroles.rbac.authorization.k8s.io"},
-		"a dry run that asks nobody":  {[]string{backend.URL, "--service", "things.example.com", "--dry-run=server"}, exitUsage, "--dry-run=client"},
+		"a dry run that only looks":   {[]string{backend.URL, "--service", "things.example.com", "--dry-run=server"}, exitUsage, "--dry-run=client"},
 		"http to anywhere":            {[]string{"http://klutch.example.com"}, exitUsage, "https://klutch.example.com"},
 		"no host":                     {[]string{"https://"}, exitUsage, "not an http or https URL"},
 		"no kubeconfig":               {[]string{"status"}, exitError, "no cluster is named"},
@@ -64,7 +64,7 @@ func TestBeforeTheBrowser(t *testing.T) {
 	}
 }
 
-// What the App Cluster knows better is said before anybody logs in, too.
+// What the App Cluster knows better is said before a person logs in, too.
 func TestBeforeTheBrowserOfACluster(t *testing.T) {
 	backend := newFakeBackend(t)
 	core := map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": []any{

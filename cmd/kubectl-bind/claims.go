@@ -149,7 +149,7 @@ func names(flag string, c bind.Claim) bool {
 	return flag == c.String() || flag == c.Service.String()+"/"+c.String()
 }
 
-// sensible fails on answers that can be seen to be wrong before anybody logs in.
+// sensible fails on answers that can be seen to be wrong before a person logs in.
 func (a claimAnswers) sensible() error {
 	for _, flag := range slices.Concat(a.accept, a.reject) {
 		if !claimPattern.MatchString(flag) {

@@ -178,7 +178,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestServedRights: whoever carries out instances may read them and report on them, and on no others.
+// TestServedRights: the account that carries out instances may read them and report on them, and on no others.
 func TestServedRights(t *testing.T) {
 	broker, err := stack.Read("../servicebroker/deploy/1-role.yaml")
 	if err != nil {

@@ -524,7 +524,7 @@ func (p *platform) wantRenamed() {
 	}
 }
 
-// takeName has a Secret of somebody else stand where the credentials should.
+// takeName has a Secret of another owner stand where the credentials should.
 func (p *platform) takeName() {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"theirs": "YQ=="}}}
 	u.SetName("api-service-binding")

@@ -23,7 +23,7 @@ const (
 )
 
 // Is reports whether Klutch's konnector has written o as the copy of an object of owner's,
-// and nobody else has taken it up since.
+// and no other program has taken it up since.
 func Is(o metav1.Object, owner string) bool {
 	annotations := o.GetAnnotations()
 	if owner == "" || annotations[OwnerAnnotation] != owner {

@@ -84,7 +84,7 @@ func TestP10Connections(t *testing.T) {
 	expect(true, "10.0.0.1:9")
 }
 
-// P10: who fills all connections keeps nobody out: a newcomer takes the place of the one
+// P10: a client that fills all connections keeps no other out: a newcomer takes the place of the one
 // that is silent for longest of the address that has most, and of no gateway's.
 func TestP10ConnectionsFull(t *testing.T) {
 	inner := &one{}

@@ -24,7 +24,7 @@ import (
 func (d *doctor) foreseeTenants(ctx context.Context) bool {
 	all, err := cluster.Listed[corev1.Namespace](ctx, d.app.Resource(cluster.NamespacesResource))
 	if err != nil {
-		return false // of an App Cluster nobody needs that right
+		return false // in an App Cluster no person needs that right
 	}
 	holders := map[string][]string{}
 	for _, ns := range all {

@@ -56,7 +56,7 @@ func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 		w.restart()
 		w.verdict = newVerdict()
 		if _, err := w.pass().sync(t.Context()); err == nil {
-			t.Error("it is not known where objects are, and nobody says so")
+			t.Error("it is not known where objects are, and no condition says so")
 		}
 		want := map[string]string{"own": "user", "creds": "provider"}
 		if diff := cmp.Diff(want, w.there(w.app, "left")); diff != "" {

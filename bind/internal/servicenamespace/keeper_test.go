@@ -233,7 +233,7 @@ func TestLeftBehind(t *testing.T) {
 		}
 		failed = errors.New("refused")
 		if _, err := look(); err == nil || !isLeft() {
-			t.Errorf("left: %t, where nobody may look: %v", isLeft(), err)
+			t.Errorf("left: %t, where it may not look: %v", isLeft(), err)
 		}
 		held, failed = "", nil
 		w.platform.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {

@@ -27,7 +27,7 @@ func newDisk(dir string) (*disk, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
-	// The servers' user must reach its folder, and nobody else need.
+	// The servers' user must reach its folder, and no other user need.
 	for _, folder := range []string{filepath.Dir(dir), dir} {
 		if err := errors.Join(os.Chmod(folder, 0o711), d.user.own(folder)); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func (d *disk) port(id string) (string, error) {
 	if port := d.read(id, "port"); port != "" {
 		return port, nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // asks for a number, talks to nobody
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // asks for a number, and opens no connection
 	if err != nil {
 		return "", err
 	}

@@ -212,7 +212,7 @@ func issueBound(a clienttesting.Action) (bool, runtime.Object, error) {
 }
 
 // TestCredentialIsNotQuoted: an admission policy that quotes the Secret that it does not admit has the
-// backend tell nobody of the token in it: not the ClusterBinding, and not the log.
+// backend tell no person of the token in it: not the ClusterBinding, and not the log.
 func TestCredentialIsNotQuoted(t *testing.T) {
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount, Namespace: "t"}})
 	client.PrependReactor("create", "serviceaccounts", issueBound)

@@ -42,8 +42,8 @@ func (g graph) up(order []int) (arrows [][2]int) {
 	return arrows
 }
 
-// order puts files one below the other so that few arrows point up: those that nobody uses come first,
-// those that use nobody last, and of the others the one that uses most and is used least; then each file
+// order puts files one below the other so that few arrows point up: files that no other uses come first,
+// files that use no other last, and of the others the one that uses most and is used least; then each file
 // goes where it does best until none can be moved to advantage. The best of some other beginnings, the same
 // at each run, is taken where it is better.
 func (g graph) order() []int {
@@ -101,7 +101,7 @@ func (g graph) degrees(i int, among []int) (out, in int) {
 
 const first = 1 << 20 // in rank
 
-// rank prefers what nobody uses, then what uses nobody, then the one with most arrows out and fewest in.
+// rank prefers a file that no other uses, then one that uses no other, then the one with most arrows out and fewest in.
 func rank(out, in int) int {
 	switch {
 	case in == 0:

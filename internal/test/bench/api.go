@@ -94,7 +94,7 @@ func (a *api) count(ctx context.Context, path string) (n int64, version string, 
 	return p.Metadata.RemainingItemCount + int64(len(p.Items)), p.Metadata.ResourceVersion, err
 }
 
-// An event is what a watch tells, as far as anybody here wants to know.
+// An event is what a watch tells, as far as this program wants to know.
 type event struct {
 	Type   string
 	Object struct {

@@ -66,7 +66,7 @@ func TestAwait(t *testing.T) {
 		"slowly":              {want: 2, arrive: []time.Duration{50 * time.Second, 50 * time.Second}, ok: true, seconds: 100},
 		"none":                {want: 1, seconds: 120},
 		"one is missing":      {want: 2, arrive: []time.Duration{time.Second}, seconds: 120},
-		"nobody waits longer": {want: 1, cancel: time.Second, seconds: 1},
+		"no one waits longer": {want: 1, cancel: time.Second, seconds: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

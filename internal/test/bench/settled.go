@@ -126,7 +126,7 @@ func (c contest) readAll(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), errors.Join(errs...)
 }
 
-// idleness measures the konnector while nobody does anything.
+// idleness measures the konnector while nothing is asked of it.
 func (c contest) idleness(ctx context.Context, empty memory) ([]figure, error) {
 	n, err := c.writesOf(ctx, func() error { wait(ctx, c.idle); return context.Cause(ctx) })
 	if err != nil {

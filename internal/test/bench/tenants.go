@@ -166,7 +166,7 @@ func (c *crowd) ask() error {
 }
 
 // restartThroughGate has the backend start anew, with nothing changed but the gate and
-// the machines, who would be nobody to it.
+// the machines, which it would not know.
 func (c *crowd) restartThroughGate(ctx context.Context, path string) (err error) {
 	if c.gate, err = gate.New(ctx, c.Control.Config()); err != nil {
 		return err
@@ -379,7 +379,7 @@ func (c *crowd) restartBackend(ctx context.Context) ([]figure, error) {
 	}, nil
 }
 
-// rest measures the backend while nobody does anything.
+// rest measures the backend while nothing is asked of it.
 func (c *crowd) rest(ctx context.Context) ([]figure, error) {
 	before, _ := c.gate.Seen()
 	if wait(ctx, c.idle); ctx.Err() != nil {

@@ -73,7 +73,7 @@ func prepare(bin string, opts Options) (*Cluster, error) {
 	return c, writeFiles(s.dir)
 }
 
-// startAnywhere starts the cluster on a port that nobody else takes in the meantime.
+// startAnywhere starts the cluster on a port that no other program takes in the meantime.
 func (c *Cluster) startAnywhere(ctx context.Context) (err error) {
 	for range 5 {
 		if err = c.choosePort(ctx); err != nil {

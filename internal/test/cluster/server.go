@@ -160,15 +160,15 @@ func ready(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// FreeAddress returns a loopback address that nobody listens on, and that stays free for longer than one with port 0 would:
+// FreeAddress returns a loopback address that no program listens on, and that stays free for longer than one with port 0 would:
 // see freePort.
 func FreeAddress(ctx context.Context) (string, error) {
 	port, err := freePort(ctx)
 	return net.JoinHostPort(host, strconv.Itoa(port)), err
 }
 
-// freePort returns a port that nobody listens on, below those that the system gives to outgoing connections and to
-// whoever listens on any port: one of these could take it while the API server is stopped.
+// freePort returns a port that no program listens on, below those that the system gives to outgoing connections and to
+// a program that listens on any port: one of these could take it while the API server is stopped.
 func freePort(ctx context.Context) (int, error) {
 	var lc net.ListenConfig
 	var last error

@@ -61,7 +61,7 @@ func userNotAllowed(w world) {
 	out := w.s.Bind(w.ctx, stack.Guest, "--service", keyvalue)
 	w.said(out, exitNoAccess, keyvalue)
 	if after := w.count(w.s.Control, stack.Namespaces); after > namespaces {
-		w.Errorf("a tenant was made for somebody who may not bind: %d namespaces, %d before", after, namespaces)
+		w.Errorf("a tenant was made for a person who may not bind: %d namespaces, %d before", after, namespaces)
 	}
 	if _, err := (stack.Object{Cluster: w.s.App, Resource: stack.CRDs, Name: keyvalue}).Get(w.ctx); err == nil {
 		w.Error("the API was installed")

@@ -46,7 +46,7 @@ func TestJourney(t *testing.T) {
 		Assess("the API is served with the schema of the Control Plane Cluster", step(ns, schemaTravels)).
 		Assess("an instance is ordered", step(ns, instanceOrdered)).
 		Assess("metadata of the developer travels, and can be taken back", step(ns, metadataTravels)).
-		Assess("credentials arrive, and nobody else's", step(ns, credentialsArrive)).
+		Assess("credentials arrive, and no other object's", step(ns, credentialsArrive)).
 		Assess("a backup and a restore", step(ns, backupAndRestore)).
 		Assess("a lost restore does not overwrite again", step(ns, lostRestore)).
 		Assess("the plan grows", step(ns, planGrows)).

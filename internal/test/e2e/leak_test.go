@@ -142,7 +142,7 @@ func (h *hunt) everywhere(ctx context.Context) error {
 
 func (h *hunt) objects(ctx context.Context, c *cluster.Cluster) error {
 	config := c.Config()
-	config.WarningHandler = rest.NoWarnings{} // about kinds that nobody should use any more
+	config.WarningHandler = rest.NoWarnings{} // about kinds that no program should use any more
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err

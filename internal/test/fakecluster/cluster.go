@@ -64,7 +64,7 @@ func (c *Cluster) Serve(r Resource) {
 }
 
 // Lag holds back the events of a resource, on all watches, until it is called
-// with false, and reports whether they were before. Whoever watches sees the past
+// with false, and reports whether they were before. A client that watches sees the past
 // meanwhile.
 func (c *Cluster) Lag(gvr schema.GroupVersionResource, lag bool) (before bool) {
 	c.mu.Lock()

@@ -224,7 +224,7 @@ func ExampleNew() {
 	// Output: a 1 <nil>
 }
 
-// Labels of others stay when the last one that somebody applied goes, as API
+// Labels of others stay when the last one that a manager applied goes, as API
 // servers have it by the schema of metadata.
 func TestApplyWithoutLabels(t *testing.T) {
 	_, ri := serve()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a schema does not know is not read, stays as long as nobody writes, and is
+// What a schema does not know is not read, stays as long as no client writes, and is
 // refused where it is applied. What real API servers do is a test of package sync.
 func TestReshape(t *testing.T) {
 	const all = `{"x":"1","y":"1"}`

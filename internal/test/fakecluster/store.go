@@ -95,7 +95,7 @@ func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error)
 	})
 }
 
-// ask lets a request be carried out, by whoever answers requests.
+// ask lets a request be carried out, by the function that answers requests.
 func (c *Cluster) ask(ctx context.Context, r Request, carry func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -112,7 +112,7 @@ func (v *View) handle(ctx context.Context, r Request, do func(*served) error) er
 	return v.ask(ctx, r, func(ctx context.Context, r Request) error { return v.cluster.handle(ctx, r, do) })
 }
 
-// ask lets a request be carried out when whoever answers those of v says so.
+// ask lets a request be carried out when the function that answers those of v says so.
 func (v *View) ask(ctx context.Context, r Request, serve func(context.Context, Request) error) error {
 	r.View = v.name
 	serving := ctx

@@ -177,7 +177,7 @@ func (w write) replace(live, changed *unstructured.Unstructured) (*unstructured.
 }
 
 // valid refuses a spec without a value, which is what becomes of one that loses the
-// last part that somebody applied, and new finalizers of what is being deleted.
+// last part that a manager applied, and new finalizers of what is being deleted.
 func (s *served) valid(name cache.ObjectName, live, changed *unstructured.Unstructured) error {
 	var errs field.ErrorList
 	if spec, ok := changed.Object["spec"]; ok && spec == nil {

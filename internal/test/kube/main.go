@@ -8,10 +8,10 @@
 //	kube kube-controller-manager --kubeconfig …
 //	kube kubectl diff …
 //
-// It lives in a module of its own, so that nobody who uses the SDK finds Kubernetes itself in their module graph.
+// It lives in a module of its own, so that no user of the SDK finds Kubernetes itself in their module graph.
 // Package cluster builds and runs it.
 //
-// A server ends when its standard input does. Whoever starts it holds the other end of a pipe, which the kernel closes however
+// A server ends when its standard input does. The program that starts it holds the other end of a pipe, which the kernel closes however
 // that process ends, so that no server outlives the test that started it.
 package main
 

@@ -40,7 +40,7 @@ func TestBrowserLeavesACircle(t *testing.T) {
 func TestBrowserDecides(t *testing.T) {
 	browser := testissuer.NewBrowser(testissuer.BrowserOptions{Decide: func(form *testissuer.Form) { form.Fields.Set("cancel", "yes") }})
 	_, err := browser.Visit(t.Context(), start(t).URL()+"/authorize?"+request().Encode())
-	if err == nil { // nobody listens at the callback
+	if err == nil { // no program listens at the callback
 		t.Fatal("the browser has not been sent back")
 	}
 	urls := browser.URLs()

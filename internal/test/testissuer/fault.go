@@ -37,7 +37,7 @@ type Faults struct {
 	Padding  int           // answer with so many blanks before the content
 }
 
-// disturb reports whether it has answered the request, or nobody waits for it.
+// disturb reports whether it has answered the request, or no client waits for it.
 func (f Faults) disturb(w http.ResponseWriter, r *http.Request) bool {
 	late := time.NewTimer(f.Delay)
 	defer late.Stop()

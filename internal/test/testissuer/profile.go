@@ -55,7 +55,7 @@ func (p Profile) grantTypes() []string {
 // sendsIss reports whether callbacks have an iss parameter (RFC 9207).
 func (p Profile) sendsIss() bool { return p == "" || p == Keycloak }
 
-// scopes are those that an issuer knows if nobody says otherwise.
+// scopes are those that an issuer knows if its options do not say otherwise.
 func (p Profile) scopes() []string {
 	if p == Cognito {
 		return []string{"openid", "profile", "email", "phone"}

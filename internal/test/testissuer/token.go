@@ -146,7 +146,7 @@ func (k key) public() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: string(k.algorithm), Use: "sig"}
 }
 
-// symmetric is a key for a MAC, which nobody should publish.
+// symmetric is a key for a MAC, which no issuer should publish.
 func (k key) symmetric() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: []byte(k.id + k.id), KeyID: k.id, Use: "sig"}
 }

@@ -118,7 +118,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// TestFloods: they go on for as long as somebody reads.
+// TestFloods: they go on for as long as a client reads.
 func TestFloods(t *testing.T) {
 	const enough = 16 << 20
 	p := testplatform.Start(t, nil)

@@ -25,7 +25,7 @@ func object(tb testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// Of maps and lists that are to be empty just what is held, and by nobody else, is taken away,
+// Of maps and lists that are to be empty just what is held, and by no other manager, is taken away,
 // one part after another.
 func TestEmptied(t *testing.T) {
 	for name, test := range map[string]struct {

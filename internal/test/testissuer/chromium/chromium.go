@@ -49,7 +49,7 @@ func find() (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// flags make a browser that asks nobody on the network for anything of its own. Its
+// flags make a browser that asks no host on the network for anything of its own. Its
 // sandbox works neither for root nor in most containers; the pages are the test's.
 func (o Options) flags() []string {
 	flags := []string{
