@@ -162,8 +162,8 @@ func (c machineClaims) checkKind(token *oidc.IDToken) error {
 	return nil
 }
 
-// checkMachine checks that the token is for one of the Audiences. One without aud must
-// say that it is an access token, and counts for the clients that are among them.
+// checkMachine checks that the token is for one of the Audiences. A token without aud must
+// say that it is an access token, and is for its client, which has to be one of the Audiences.
 func (p *Provider) checkMachine(token *oidc.IDToken, c machineClaims) error {
 	switch {
 	case slices.ContainsFunc(token.Audience, func(aud string) bool { return slices.Contains(p.cfg.Audiences, aud) }):

@@ -35,8 +35,8 @@ type Config struct {
 	// themselves; where such a token has no aud, as those of Amazon Cognito,
 	// values of client_id. ClientID cannot be one: ID tokens of people are for it.
 	Audiences []string
-	// MachineClaim, if it has a Name, is what alone shows that a token is a
-	// machine's, for issuers whose access tokens show it in no other way: a claim
+	// MachineClaim, if it has a Name, is the only evidence that a token is a
+	// machine's, for issuers whose access tokens do not show it otherwise: a claim
 	// that is Value, or a list with Value in it. Else one of these does: the header
 	// typ at+jwt (RFC 9068); the scopes that are demanded; token_use access;
 	// typ Bearer beside client_id, as of Keycloak's service accounts; a client_id

@@ -255,10 +255,10 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 	return fates.Withheld(err)
 }
 
-// Renew replaces the credentials of an App Cluster that lead where a kubeconfig from a new
-// login leads: the login has ended those before it, and what is bound goes on with the new
-// one, whatever becomes of what else the login is for. Backend is the URL of the login:
-// what came from another one stays, wherever this one says that it leads, and so does one of
+// Renew replaces the credentials of an App Cluster that lead to the tenant of a new login's
+// kubeconfig: the login has ended the tokens before it, and existing bindings go on with the new
+// one, whether or not the rest of the command succeeds. Backend is the URL of the login: a credential
+// that came from another backend stays, although this kubeconfig leads to the same place, and so does one of
 // unknown origin whose tenant does not take the new token. Renew goes on after the end of ctx, see
 // storing. It returns the Secrets.
 func Renew(ctx context.Context, config *rest.Config, backend string, data []byte) (secrets []string, err error) {

@@ -201,7 +201,7 @@ func podTrouble(ctx context.Context, app *cluster.App) string {
 	return ""
 }
 
-// programs are the kinds that run one: they go before what they need.
+// programs are the kinds that run a program: they are removed before the objects that the program needs.
 var programs = map[string]int{"Deployment": 1}
 
 // UninstallKonnector deletes what InstallKonnector applied and returns it. The error is ErrBound,

@@ -20,8 +20,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// chooseSecret decides which Secret holds the kubeconfig. One that leads elsewhere is
-// never overwritten, and all bindings to one place share one.
+// chooseSecret decides which Secret holds the kubeconfig. A Secret that leads to another tenant is
+// never overwritten, and all bindings to one tenant share a Secret.
 func (i *installer) chooseSecret(ctx context.Context) error {
 	secrets, err := i.secrets(ctx)
 	if err != nil {

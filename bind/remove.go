@@ -178,7 +178,7 @@ func (r *remover) deleteClaims(ctx context.Context, name string) error {
 // madeByLabel on a kubeconfig Secret says that Install made it.
 const madeByLabel = "app.kubernetes.io/managed-by"
 
-// lastUse returns the Secret of a binding if no other one names it, or that at which a
+// lastUse returns the Secret of a binding if no other binding names it, or the Secret at which an earlier
 // removal stopped; nil if there is none.
 func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServiceBinding) (*unstructured.Unstructured, error) {
 	list, err := r.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})

@@ -38,7 +38,7 @@ func Konnector(image string) []*unstructured.Unstructured { return objects("konn
 func Adoption() []*unstructured.Unstructured { return objects("adoption", "") }
 
 // Prefixed returns what lets the backend offer cluster-scoped APIs of these names,
-// "<resource>.<group>": what all need, and what each needs.
+// "<resource>.<group>": the objects that all of them share, and the objects of each.
 func Prefixed(apis ...string) (all []*unstructured.Unstructured) {
 	all = read("prefixed/prefixed.yaml", strings.NewReplacer())
 	for _, api := range apis {

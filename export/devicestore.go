@@ -87,7 +87,7 @@ func (d DeviceConfigMaps) Run(ctx context.Context) error {
 	}
 }
 
-// sweep deletes what has expired. One that the API server keeps keeps no other one.
+// sweep deletes the expired logins. If the API server refuses to delete one, the rest is deleted all the same.
 func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) (deleted int, kept error) {
 	maps := d.Client.CoreV1().ConfigMaps(d.Namespace)
 	opts := metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel + "=true", Limit: devicePage}

@@ -23,10 +23,10 @@ var ErrGateClosed = tenant.ErrGateClosed
 // bind and gets schemas, but no service namespaces, and can make or change nothing in
 // those that it has.
 type Gate interface {
-	// Open returns nil for a tenant that may go on, an error that wraps
-	// ErrGateClosed and says to people what is awaited for one that has to wait, and
-	// any other error if it cannot tell: then everything stays as it is. It is asked
-	// every few seconds while it is closed, and now and then afterwards.
+	// Open returns nil for a tenant that may go on. For a tenant that has to wait it returns an error
+	// that wraps ErrGateClosed and tells people what is awaited. Any other error means that it
+	// cannot tell: then everything stays as it is. Open is asked
+	// every few seconds while it is closed, and now and then while it is open.
 	Open(ctx context.Context, t Tenant) error
 }
 

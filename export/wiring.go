@@ -78,7 +78,7 @@ func (e *Exporter) handshake() handshake.Options {
 	return s
 }
 
-// A control is one run of the controllers: what they see, and what they do.
+// A control is one run of the controllers, with the caches that they read.
 type control struct {
 	clients  tenant.Clients
 	watches  tenant.Clients
@@ -185,8 +185,8 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add := func(name string, fn controller.Func, feeds ...feed) {
 		work(controller.Options{Workers: 4}, name, fn, feeds...)
 	}
-	// For keys in the namespaces of tenants: what one tenant waits for holds no other one. Others are a tenant, or a
-	// service, each, in no namespace, and hold one worker.
+	// Keys in the namespaces of tenants share the workers by tenant: slow requests for one tenant hold no other tenant. The
+	// keys of the other controllers are tenants or services, without a namespace, and hold one worker each.
 	fair := func(workers int) controller.Options {
 		return controller.Options{Workers: workers, PerNamespace: workers * 3 / 4}
 	}

@@ -192,7 +192,7 @@ func (b Backend) Measured() Backend {
 	return b
 }
 
-// seal sets what seals: keys that stay, or those that k reads.
+// seal sets the sealer of sessions: with SessionKeys, or with the keys that k reads.
 func (b *Backend) seal(ctx context.Context, k *keyring) (err error) {
 	if len(b.SessionKeys) > 0 {
 		b.Options.Sealer, err = auth.NewSealer(b.SessionKeys...)

@@ -128,7 +128,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
 		if r.othersFields != nil && p.policy.drift == DriftReport {
-			r.drift.contest = contest.Contest{} // others have let go what they held
+			r.drift.contest = contest.Contest{} // the other managers have let go of the fields
 		}
 		r.othersFields = nil
 		r.losses.End()

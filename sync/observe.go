@@ -538,8 +538,8 @@ func waitsFor(target *unstructured.Unstructured) string {
 	return ""
 }
 
-// acknowledged reports whether the source's status needs no write: it is what it
-// should be, or it is what became of it when we last wrote it.
+// acknowledged reports whether the source's status needs no write: it equals the wanted status, or
+// what the API server made of that when the Sync last wrote it.
 func (s *sourceStatus) acknowledged(p *pair) bool {
 	have, _ := p.source.Object["status"].(map[string]any)
 	if len(have) == 0 && len(p.give) == 0 {

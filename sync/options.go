@@ -257,8 +257,8 @@ type Related struct {
 
 	// KeepLabels and KeepAnnotations are the keys that travel; a "*" at the end stands
 	// for any text. Empty means none. Keys that Labels and Annotations of Options
-	// could not let pass do not travel here either. What several Related of one
-	// resource name travels with all that any of them selects.
+	// could not let pass do not travel here either. If several Related have one
+	// resource, the keys of all of them travel with each of its objects.
 	KeepLabels, KeepAnnotations []string
 
 	// SecretTypes are the types of Secrets that travel; a "*" at the end stands for

@@ -28,7 +28,7 @@ const (
 	stepEmptyMap        step = "empty"            // take away the last parts of maps that should be empty
 	stepForce           step = "force"            // apply this version of the target, taking fields from others
 	stepMigrate         step = "migrate"          // make what a legacy konnector or a predecessor applied to the target ours
-	stepTakeFields      step = "own"              // take the fields that we applied away from the other writers that own them
+	stepTakeFields      step = "own"              // end the ownership that other writers have of the fields that we applied
 	stepNote            step = "note"             // record on the target which generation of the source is behind it
 	stepDelete          step = "delete"           // delete this version of the target
 	stepCollect         step = "collect"          // delete this version of an orphan
@@ -125,8 +125,8 @@ func decide(s state) step {
 		return stepWait
 	case !dst.exists():
 		return stepCreate
-	// What a legacy konnector made from this source is ours, with all that it applied; by
-	// policy that goes for what an earlier source of the name applied too.
+	// A target that a legacy konnector made from this source is ours, with all fields that it applied; by
+	// policy, so is one that an earlier source of the name applied.
 	case dst.relation == relationLegacy && !s.refusing(), dst.relation == relationPredecessor, dst.relation == relationOrphan:
 		return stepMigrate
 	// By policy what has the target's name becomes the target.
@@ -140,7 +140,7 @@ func decide(s state) step {
 	case dst.termination != alive:
 		return stepWait
 	// A source that was restored from a backup has an earlier generation than its target was made from. The target records
-	// which one, so that only an edit after the restore, which makes it a higher one, is sent.
+	// that generation, so that only an edit after the restore, which raises it, is sent.
 	case dst.content == contentSourceOlder && !s.refusing() && !s.paused:
 		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
@@ -224,8 +224,8 @@ func decideOrphan(s state) step {
 	}
 }
 
-// waits reports whether the deletion does: too many at once, until they are released; one
-// that was refused, until it is due; and then for the target, which is going.
+// waits reports whether a deletion waits: while the breaker holds it, while it was refused and is not due again,
+// or while the target is going.
 func (s state) waits() bool {
 	return s.held != "" || s.refusing() || s.target.ours() && s.target.termination != alive
 }

@@ -142,14 +142,14 @@ func (p *proofs) confirm(ctx context.Context, g *fence.Guard, version string) er
 	return nil
 }
 
-// HeldFields are the answer that fields of an intent are someone else's.
+// heldFields are an API server's answer that other managers own fields of an intent.
 type heldFields struct {
 	hash    string
 	version string // of the target
 	detail  string
 }
 
-// drift is what tells a target that others have changed from one that they have not.
+// drift is what a Sync remembers of a target, to tell whether other writers have changed it since.
 type drift struct {
 	applied  string    // hash of what the target was last seen to be made from, when it was what we wanted
 	accepted string    // what we owned of the target when an apply was last accepted or found to be in force

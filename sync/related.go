@@ -37,8 +37,8 @@ type relatedResource struct {
 	queue          *queue.Queue
 }
 
-// A family are the related objects that share their names: all that select some
-// of one must agree on what stands under a name.
+// A family are the related objects of one resource and one side: all Related that select some
+// of them must agree on the object under a name.
 type family struct {
 	Resource schema.GroupVersionResource
 	From     Side

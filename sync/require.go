@@ -80,9 +80,9 @@ func where(holds bool, needed evidence) evidence {
 	return 0
 }
 
-// look is the step that finds the evidence that is lacking. What was read live
-// holds for one step, so that all of it is read at once: also what was read already, since what
-// is wanted follows from it. The look at a target that may be deleted, let go or made anew
+// look is the step that finds the evidence that is lacking. A live read counts for one
+// step, so that all that is needed is read together, also a side that was read before: the step
+// was decided from that read. The look at a target that may be deleted, let go or made anew
 // confirms the clusters too.
 func look(needed, lacking, known evidence) step {
 	const both = sourceLive | targetLive

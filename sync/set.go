@@ -27,8 +27,8 @@ type SetOptions struct {
 	Changed func(name string)
 }
 
-// A Set runs Syncs by name. They come and go while it runs, and one that ends
-// does not disturb the others; nor does a Cluster that does not answer disturb Syncs of
+// A Set runs Syncs by name. Syncs are added and removed while it runs. A Sync that ends
+// does not disturb the others, nor does a Cluster that does not answer disturb Syncs of
 // other Clusters. Create it with NewSet.
 type Set struct {
 	changed func(name string)
@@ -94,8 +94,8 @@ func (s *Set) member(name string) *member {
 	return s.members[name]
 }
 
-// Put adds a Sync under name. If there is one of that name it is ended, and the
-// new one begins when the old one has. Put does not wait for that.
+// Put adds a Sync under name. A Sync that has the name is ended first, and the
+// new one begins when it has ended. Put does not wait for that.
 func (s *Set) Put(name string, sy *Sync) {
 	if sy == nil {
 		sy = &Sync{} // whose State says so

@@ -94,7 +94,7 @@ type targetState struct {
 	termination termination
 	grace       grace  // of an orphan
 	managed     bool   // the field manager of the source owns fields of it; of an orphan, that of the source that it was made from
-	finalizers  string // those that keep it from going, for messages
+	finalizers  string // the finalizers that hold its deletion, for messages
 	uid         string
 	name        string
 }
@@ -118,7 +118,7 @@ const (
 	relationLegacyWrote                        // ours, and a legacy konnector has written fields of it since
 	relationLegacy                             // made from this source by a legacy konnector, which records no source
 	relationPredecessor                        // an earlier source of the name owns fields of it: adopted by policy, never collected
-	relationOrphan                             // this binding made it from an earlier source of this name, or from one that has gone
+	relationOrphan                             // this binding made it from an earlier source of this name, or from a source that has gone
 	relationForeign                            // made by someone else
 	relationOtherSource                        // made from a source of another name: never adopted
 	relationOtherCluster                       // made from a source of this name in another cluster: adopted by Options.FormerSource alone
@@ -148,9 +148,9 @@ const (
 	contentEmptyMap                        // an apply would leave null where an empty map should be: it is emptied first
 	contentRewritten                       // something else was applied, or from a later generation: the source may be another by now
 	contentSourceOlder                     // made from a later generation of the source than we see
-	contentSourceOlderNoted                // the same, and it is recorded which one that is
+	contentSourceOlderNoted                // the same, and the target records the generation of the source
 	contentUnverified                      // it looks changed by others, and only an apply tells whether it is
-	contentChanged                         // it was changed by others since it was read live, perhaps back to what it should be
+	contentChanged                         // other writers have changed it since it was read live, perhaps back to what it should be
 	contentDrifted                         // it was changed by others
 	contentShared                          // others own some of what we applied, or our marks: what the source removes would stay
 	contentInSync                          // last applied with what we want now, and unchanged since

@@ -63,7 +63,7 @@ type claimRow struct {
 	Service  string              `json:"service"`
 	Claim    string              `json:"claim"`
 	May      string              `json:"providerMay"`
-	Objects  []string            `json:"objects,omitempty"` // what narrows them; empty means all
+	Objects  []string            `json:"objects,omitempty"` // the names and labels that narrow the claim; empty means all objects
 	Required bool                `json:"required"`
 	Answer   v1alpha1.ClaimState `json:"answer,omitempty"`
 	Why      string              `json:"why,omitempty"` // why the claim is not an ordinary one
@@ -424,8 +424,8 @@ func namedBy(owner v1alpha1.Owner, path string) string {
 	return ", where the provider writes what it likes"
 }
 
-// selectors are maps of labels in the syntax of kubectl, in order. One of them is enough,
-// so that an empty one stands for all objects.
+// selectors returns label maps in the syntax of kubectl, sorted. An object has to match one of them;
+// an empty map matches all objects.
 func selectors(maps []map[string]string) (all []string) {
 	for _, m := range maps {
 		if len(m) == 0 {

@@ -104,7 +104,7 @@ func (o *offering) read(ctx context.Context, p *plugin, name string) error {
 	return err
 }
 
-// name is that of the API, and of all that offers it.
+// name is the name of the API, and of each object that offers it.
 func (o *offering) name() string { return o.api.Names.Plural + "." + o.api.Group }
 
 func (o *offering) meta(namespace, name string) metav1.ObjectMeta {

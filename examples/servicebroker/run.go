@@ -88,8 +88,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// touched returns what is looked at when a claim changes: the claim, the instance that it
-// names, which waits for its bindings, and the claims that name it.
+// touched returns the keys to reconcile when a claim changes: the claim; the instance that it
+// names, whose deletion waits for its bindings; and the claims that name it.
 func touched(factory dynamicinformer.DynamicSharedInformerFactory, resourceName string, u *unstructured.Unstructured) []key {
 	at := func(resourceName, name string) key {
 		return key{resource(resourceName), cache.NewObjectName(u.GetNamespace(), name)}

@@ -64,8 +64,8 @@ func (c Change) Breaking() bool {
 	return c.Effect == Narrowed || c.Effect == Ruled || c.Effect == Removed
 }
 
-// NeedsConsent tells whether the owner of an App Cluster decides about c: it breaks
-// what is there, or has the App Cluster store what it dropped.
+// NeedsConsent tells whether the owner of an App Cluster decides about c: a change that breaks existing
+// objects, or has the App Cluster store fields that it dropped before.
 func (c Change) NeedsConsent() bool { return c.Breaking() || c.Effect == Opened }
 
 // Only returns those of changes that test picks.
@@ -412,7 +412,7 @@ func ruleTexts(all apiextensionsv1.ValidationRules) (texts []string) {
 	return texts
 }
 
-// without returns those of all that are not in others.
+// without returns the strings of all that others does not have.
 func without(all, others []string) []string {
 	known := make(map[string]bool, len(others))
 	for _, s := range others {

@@ -35,8 +35,8 @@ func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, 
 	return merged, Only(Compare(merged, after), needsConsent)
 }
 
-// rulesFit tells whether the rules of merged, which are those of after, are about what they were
-// written for: an API server knows the types that they need, and what they cost.
+// rulesFit tells whether the CEL rules of merged, which come from after, fit the schema of merged: an API server
+// checks their types and their cost.
 func rulesFit(merged, after *v1alpha1.APIServiceExportCRDSpec) bool {
 	for _, v := range merged.Versions {
 		i := slices.IndexFunc(after.Versions, func(a v1alpha1.APIServiceExportVersion) bool { return a.Name == v.Name })

@@ -4,8 +4,8 @@ package fates
 
 import "fmt"
 
-// Refusals are what API servers have against some of many requests. The others are sent all the same,
-// so that one protected object keeps no other one. The zero value has none.
+// Refusals collect the refusals among many requests. The other requests are sent all the same, so that
+// one protected object does not stop the work on the rest. The zero value has none.
 //
 //	var refused fates.Refusals
 //	for _, o := range objects {

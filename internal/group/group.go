@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Run runs all parts until the first one ends, then ends the others and waits for
-// them. It returns their errors, except those that only say that they were to end.
+// Run runs all parts until the first one ends, then cancels the others and waits for
+// them. It returns their errors, without those of the cancellation.
 func Run(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // Bounds of an allowance. Sizes are those that JSON takes once it is decoded, see weigh.
 const (
 	maxAnswer  = 64 << 20  // of an answer, and of one event of a watch: an object of etcd has 1.5 MB of JSON at most, a page 500 of them
-	maxAtOnce  = 128 << 20 // of all answers of a connection, be it those of a moment or those that have not ended,
+	maxAtOnce  = 128 << 20 // of all answers of a connection in a moment, and of all that have not ended,
 	maxASecond = 64 << 20  // and for each second after that: thousands of objects
 	small      = 1 << 20   // of an answer that waits for no other one
 )
@@ -28,17 +28,17 @@ type allowance struct {
 	freed   chan struct{} // is closed when less is held; nil if nothing waits for that
 }
 
-// A holding is what an answer that has not ended weighs, and of that what an allowance has let it
-// hold, whose lock guards all but weight.
+// A holding is the weight of an answer that has not ended, and how much of it an allowance has granted
+// so far. The lock of the allowance guards all fields but weight.
 type holding struct {
 	weight int
 	held   int
 	ended  bool
 }
 
-// hold waits until h can hold what it weighs; false if done is closed before. The oldest answer
-// never waits, so that of answers that wait for each other one ends, and no small one does: the
-// messages that an API server answers too much come by.
+// hold waits until the allowance has granted h its weight; false if done is closed before. The oldest answer
+// never waits, so that answers that wait for each other come to an end. A small answer never waits either: API servers
+// refuse requests beyond their limits by small answers.
 func (a *allowance) hold(h *holding, done <-chan struct{}) bool {
 	for {
 		freed := a.grow(h)

@@ -29,8 +29,8 @@ const (
 // errElsewhere: no redirect leads to another host, with or without the token.
 var errElsewhere = errors.New("it redirects to another host")
 
-// A boundary is what all requests of a connection pass. It bounds what the other side
-// can have this one take, in every request: in size, in time, and of all answers together.
+// A boundary is the transport of a connection. It bounds the answers of the other side: the size and the
+// time of each, and the size of all together.
 type boundary struct {
 	scheme, host string
 	allowance    allowance

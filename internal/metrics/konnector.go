@@ -14,8 +14,8 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// maxResources is how many resources have series of their own. All others share
-// those of "other".
+// maxResources is how many resources have series of their own. The resources beyond share
+// the series of "other".
 const maxResources = 100
 
 // A Konnector collects the metrics of a konnector, and serves them. The label

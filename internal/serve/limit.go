@@ -18,8 +18,8 @@ type Limits struct {
 	All int
 	// PerAddress, and eight times as many per network, see [limit.Network].
 	PerAddress int
-	// Free are the networks of gateways, of which PerAddress does not count: all that
-	// they connect for have their address.
+	// Free are the networks of gateways, for which PerAddress does not count: all clients
+	// of a gateway come from its address.
 	Free []netip.Prefix
 }
 

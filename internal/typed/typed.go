@@ -25,8 +25,8 @@ type Object[T any] interface {
 }
 
 // Informer returns an informer of gvr whose store holds P, not unstructured objects,
-// without managedFields, and after tidy, which may be nil. A part of a status that makes
-// no sense is left out: strangers write there, and what one of them has written must
+// without managedFields, and after tidy, which may be nil. A part of a status that does not
+// decode is left out: tenants write statuses, and one bad status must
 // not keep all other objects from being seen.
 func Informer[T any, P Object[T]](dyn dynamic.Interface, gvr schema.GroupVersionResource, tidy func(P)) (cache.TypedSharedIndexInformer[P], error) {
 	inf := dynamicinformer.NewFilteredDynamicInformer(dyn, gvr, metav1.NamespaceAll, 0,

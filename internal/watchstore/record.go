@@ -60,8 +60,8 @@ func Unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
 	return a.GetObjectMeta()
 }
 
-// warm is how many objects of a cluster are kept decoded: those that were
-// changed or looked at last, but for large ones, which rest compressed: decoded, an object of
+// warm is how many objects of a cluster are kept decoded: the ones that were
+// changed or read last. Large objects are always kept compressed: decoded, an object with
 // long lists takes twenty times its bytes.
 const (
 	warm    = 128

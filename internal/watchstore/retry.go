@@ -14,9 +14,9 @@ import (
 
 // Pauses between retries: they come soon, since users wait for the end of an outage. What an API
 // server refuses has more time, as package fates says; but nothing tells of each right that is
-// given back and each kind that is served again, so that it is asked once a minute. Where an API
-// server refuses more than a few stores, such as one for each of many namespaces, they share what they
-// ask, as package fates says, and one that is answered has two others asked.
+// given back and each kind that is served again, so that it is asked once a minute. If an API
+// server refuses more than a few stores, such as one for each of many namespaces, they share a budget of
+// requests, as package fates says, and each store that is answered has two others ask.
 const (
 	First   = 100 * time.Millisecond
 	Last    = 2500 * time.Millisecond
@@ -56,7 +56,7 @@ func Random(pause time.Duration) time.Duration {
 type Pauses struct {
 	Jitter Jitter
 	What   any           // is tried again, for Jitter
-	Crowd  *atomic.Int64 // how many an API server refuses, this one among them; nil for one alone
+	Crowd  *atomic.Int64 // how many stores the API server refuses, this store included; nil for a store without others
 
 	refused atomic.Bool  // is one of the Crowd
 	astray  atomic.Int64 // answers since the last watch that told a reflector to ask for something else

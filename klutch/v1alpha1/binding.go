@@ -11,8 +11,8 @@ const (
 	ConditionHeartbeating    = "Heartbeating"
 	ConditionConnected       = "Connected"
 	ConditionSchemaInSync    = "SchemaInSync"
-	// ConditionClaimsInSync says whether permission claims are kept: those that were
-	// accepted, and no others. It is ours alone, and there once there are claims.
+	// ConditionClaimsInSync says whether the objects of the accepted permission claims are kept in
+	// step, and no others. Klutch's own konnector does not have it. It is set once there are claims.
 	ConditionClaimsInSync = "ClaimsInSync"
 	// ConditionNamespacesReady says whether the provider gives every namespace with
 	// bound objects its service namespace. It is ours alone, and there once it refused.

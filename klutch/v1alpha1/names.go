@@ -246,8 +246,8 @@ const (
 	// login got it.
 	BackendAnnotation = "klutch.anynines.com/backend"
 	// TenantUIDAnnotation stands on a kubeconfig Secret: the UID of the tenant namespace
-	// that it was bound to. Another Control Plane Cluster that took the place of that one
-	// has none with this UID, however it is called; what is not found there is not gone.
+	// that it was bound to. A Control Plane Cluster that took the place of the old one has no
+	// namespace with this UID, whatever its name; an object that is not found there is not gone.
 	TenantUIDAnnotation = "klutch.anynines.com/tenant-uid"
 	// UnboundAnnotation stands on a kubeconfig Secret while it is being removed: the name
 	// of the binding that was the last one to use it. A removal that was interrupted goes

@@ -59,8 +59,8 @@ const (
 )
 
 // LostInstances is a policy for objects whose counterpart vanished from the Control Plane
-// Cluster while they live: Recreate makes a new one, which holds nothing of what the old
-// one held; Report leaves that to the owner of the object, who is told how.
+// Cluster while they live: Recreate makes a new counterpart, which has none of the old one's
+// data; Report leaves that to the owner of the object, who is told how.
 //
 // +kubebuilder:validation:Enum=Recreate;Report
 type LostInstances string

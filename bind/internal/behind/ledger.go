@@ -134,8 +134,8 @@ func (l *Ledger) change(r klutchsync.Report, now time.Time) bool {
 	return len(l.pending) == 1
 }
 
-// Stopped takes note of what a look at all objects has shown while no Sync runs: those that have a
-// reason wait for one. Where the look was cut, what it has not shown stays as it was.
+// Stopped takes note of a look at all objects while no Sync runs: objects with a reason wait for a Sync. If the look was
+// cut short, the objects that it has not reached stay as they were noted.
 func (l *Ledger) Stopped(all []klutchsync.Report, cut bool, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

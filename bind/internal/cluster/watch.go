@@ -87,7 +87,7 @@ func (r reader) Informer(indexers cache.Indexers) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), r.example, 0, indexers)
 }
 
-// progress is that of one informer, which asks for one thing at a time.
+// progress is the progress of one informer, which makes one request at a time.
 type progress struct {
 	watchstore.Pauses
 	said string // why it cannot read, as was told; empty if it can

@@ -119,9 +119,8 @@ func ChangeHash(live, wanted *unstructured.Unstructured) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// SyncVersion returns the version in which objects are synced: the one that they are
-// in already, as long as it is served, or else the first that is. Another version
-// would write each object anew.
+// SyncVersion returns the version in which objects are synced: the running version as long as it is served, else the
+// first served version. A change of version writes each object anew.
 func SyncVersion(spec *v1alpha1.APIServiceExportSpec, running string) schema.GroupVersionResource {
 	gvr := schema.GroupVersionResource{Group: spec.Group, Resource: spec.Names.Plural}
 	for _, v := range spec.Versions {

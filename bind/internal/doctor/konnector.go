@@ -51,7 +51,7 @@ func Konnector(ctx context.Context, app *cluster.App, now time.Time) (holder, wr
 }
 
 // Clock is how far the clock here is ahead of that of the konnector which holds the Lease, or behind
-// it if negative; 0 where they agree by a minute, or nothing is known. It is for one that works.
+// it if negative; 0 where they agree by a minute, or nothing is known. It is meant for a konnector that renews its Lease.
 func Clock(ctx context.Context, app *cluster.App, now time.Time) time.Duration {
 	leases := app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace)
 	lease, err := cluster.Get[coordinationv1.Lease](ctx, leases, v1alpha1.LeaseName)
@@ -79,8 +79,8 @@ const (
 // hearing is how long the platforms may take in all to say whether they hear the konnector: a person waits.
 const hearing = 5 * time.Second
 
-// Unheard is what the platform of one of the bindings says that has heard no konnector since the
-// bind. All are asked at once, so that one which hangs keeps none of the others from being heard.
+// Unheard returns what a platform says that has heard of no konnector since the bind, if the platform of one of the
+// bindings says so. All platforms are asked at the same time, so that one that hangs does not delay the rest.
 func Unheard(ctx context.Context, app *cluster.App, of []v1alpha1.APIServiceBinding) string {
 	ctx, cancel := context.WithTimeout(ctx, hearing)
 	defer cancel()

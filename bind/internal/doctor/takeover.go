@@ -29,7 +29,7 @@ import (
 )
 
 // Takeover says what would happen, object by object, if this konnector took the place of
-// Klutch's. Manifests are those of this one. Nothing is changed: they are applied as a dry run.
+// Klutch's. Manifests are the manifests of this konnector. Nothing is changed: they are applied as a dry run.
 func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests []*unstructured.Unstructured) []Finding {
 	d, all, ok := open(ctx, config, now)
 	if !ok || d.foreseeTenants(ctx) && len(all) == 0 {

@@ -172,7 +172,7 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// identity returns what tells this cluster from one that took its address.
+// identity returns the UID by which this cluster is told from another one at the same address.
 func (a *appCluster) identity(ctx context.Context) (types.UID, error) {
 	return cluster.UIDOf(ctx, a.Calls, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
 }

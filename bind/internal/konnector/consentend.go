@@ -70,10 +70,10 @@ func (r remainder) words(binding string) (text string) {
 	return text
 }
 
-// run removes from both clusters the copies that this binding made of what it has
-// no consent for any more, after it has stopped what makes them. It does so once for
-// each set of consents. Why that could not all be done is returned: the Sync of what there is consent
-// for does not wait for it, and it is tried again after pauses that grow.
+// run stops the Sync of the binding, and removes from both clusters the copies that it made under
+// consents that were taken back. It does so once for each set of consents. If something is left, run
+// returns why: the Sync of the remaining consents starts again without waiting for that, and run tries
+// again after pauses that grow.
 //
 // Where another claim still selects a resource, its Sync removes the surplus copies.
 func (w *consentEnd) run(ctx context.Context) (obstacle, error) {
@@ -281,9 +281,10 @@ func (w *consentEnd) wasDone() bool {
 	return w.lastCondition != nil && w.lastCondition.ObservedGeneration == w.pass.binding.Generation && !copiesRemain(w.lastCondition)
 }
 
-// findMaybeAccepted finds the claims without consent that may have had it before this process began, as if they had it.
-// Where no konnector has said anything, the provider's claims that the binding does not name are new ones. Claims
-// that had it a moment ago are among them: there may be copies of a legacy konnector where no rights were taken yet.
+// findMaybeAccepted returns the claims without consent that may have been accepted before this process began, in the
+// state Accepted. Where no konnector has written a condition yet, claims of the provider that the binding does not name are
+// new, and are left out. Claims whose consent was taken back a moment ago are included: a legacy konnector may have left
+// copies in namespaces where no rights were taken yet.
 func (w *consentEnd) findMaybeAccepted() (found []v1alpha1.AcceptablePermissionClaim) {
 	done := w.isDone()
 	claims := slices.Clone(w.pass.binding.Spec.PermissionClaims)
@@ -403,8 +404,8 @@ func (p *pass) grantedNamespaces(ctx context.Context) (namespaces []string, know
 	return namespaces, true, nil
 }
 
-// giveBack gives back the rights of claims in the namespaces where they were taken. One in which the
-// API server keeps them keeps no other one.
+// giveBack gives back the rights of claims in the namespaces where they were taken. If the API server
+// refuses that in one namespace, the others are done all the same.
 func (w *consentEnd) giveBack(ctx context.Context, namespaces []string) error {
 	var refused fates.Refusals
 	for _, namespace := range namespaces {
@@ -431,11 +432,11 @@ func (w *consentEnd) answers() []string {
 	return all
 }
 
-// withoutConsent are the resources of which there may be copies of what the owner from
-// has, but must not be. Of the provider's, which are here: any that is claimed, was
-// claimed while this process ran, or that nearly all claims are about. Of the App
-// Cluster's, which are there: these last ones only where the answers have changed while no
-// konnector ran, since without a claim there are hardly rights to look.
+// withoutConsent returns the resources whose copies have to go: originals are on the side from, and no
+// consent covers them. Of the provider's originals, whose copies are in the App Cluster, these are the claimed
+// resources, the resources that were claimed while this process ran, and Secrets and ConfigMaps, which nearly all
+// claims are about. Of the App Cluster's originals, Secrets and ConfigMaps are looked for only if the answers have
+// changed while no konnector ran, since without a claim the konnector has hardly a right to look there.
 func (w *consentEnd) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
 	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
 	if here || w.lastCondition != nil && !w.isDone() {

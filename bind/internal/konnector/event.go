@@ -190,8 +190,8 @@ func ofRights(n behind.News) bool {
 // referrerPage is how many objects of one API are read at once to look for references.
 const referrerPage = 100
 
-// tellReferrers tells the objects of other bound APIs that refer to one of a namespace whose counterpart
-// was lost, as a ServiceBinding does: what they hold is of the one that is gone. Lost says why, by name.
+// tellReferrers writes Events on objects of other bound APIs, such as ServiceBindings, that refer to an object of the
+// namespace whose counterpart was lost: their credentials are of the lost instance. Lost has the reasons, by object name.
 func (k *Konnector) tellReferrers(ctx context.Context, p *pass, namespace string, lost map[string]string) error {
 	kind := p.record.sync.kind.Kind
 	for _, other := range k.app.lookup(indexSecret, secretOf(p.binding).String()) {
@@ -233,8 +233,9 @@ func worthless(kind, name, why string) string {
 	return "What stood for " + kind + " " + name + " in the Control Plane Cluster has vanished, and is not made anew: the credentials of it are worth nothing. Its Events say what to do; make this object anew after that."
 }
 
-// referredTo is the name of the instance of that kind of which an object has the credentials, in the
-// words of Klutch's data services; empty if it has none. A Backup, which refers to one too, is all that is left of it.
+// referredTo is the name of the instance of that kind whose credentials an object has, in the fields of
+// Klutch's data services; empty if it has none. A Backup is left out, although it refers to an instance: it is still good
+// when the instance is lost.
 func referredTo(u *unstructured.Unstructured, kind string) string {
 	service, _, _ := unstructured.NestedString(u.Object, "spec", "serviceInstanceType")
 	if u.GetKind() != "ServiceBinding" || !strings.EqualFold(kind, service+"Instance") {

@@ -416,7 +416,7 @@ type snapshot struct {
 	unmapped   v1alpha1.Condition // Connected=False if APIServiceNamespaces cannot be listed
 	provider   string
 	tenant     types.UID          // of the tenant namespace, once known
-	admitted   string             // the token with which it became known whose tenant it is; empty if it is not known
+	admitted   string             // the token that read whose tenant it is; empty before
 	refused    v1alpha1.Condition // Connected=False if nothing may be changed on either side
 }
 

@@ -165,7 +165,7 @@ func (i *installation) own(crd *unstructured.Unstructured) {
 
 // lacksReference tells whether the CRD is to have an owner reference and has it not. One to a
 // namespaced binding says to Klutch's programs whose the CRD is, and nothing to the garbage
-// collector. What has another controller keeps that one.
+// collector. A CRD with another controller keeps that.
 func (i *installation) lacksReference(crd *unstructured.Unstructured) bool {
 	wanted := i.pass.key.Namespace == "" || i.pass.crdOwnerReferences || madeByUpdate(i.pass.binding)
 	return wanted && !slices.ContainsFunc(crd.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
@@ -369,8 +369,8 @@ func (i *installation) under(spec *v1alpha1.APIServiceExportCRDSpec) {
 	i.pass.export = &other
 }
 
-// movesTargets is the change of isolation by which every object would get another target: an empty one, made
-// anew, beside the one that it had.
+// movesTargets is the change of isolation that would give every object another target: a new and empty one,
+// beside its present one.
 func (i *installation) movesTargets() []crdcompat.Change {
 	from, to := crd.Isolation(i.live), crd.Isolation(i.wanted)
 	if from == "" || to == "" || from == to {
@@ -390,7 +390,7 @@ func (i *installation) tellHeld(published *unstructured.Unstructured, held []crd
 	if err != nil {
 		return err
 	}
-	i.pass.record.judged.change = hash // what was taken over makes it another one, of which the same is held
+	i.pass.record.judged.change = hash // the part that was taken over changes the hash, and the same part is held as before
 	i.pass.verdict.set(warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(i.pass.key, hash, held)))
 	return nil
 }

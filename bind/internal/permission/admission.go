@@ -14,11 +14,11 @@ import (
 )
 
 // claimsPolicy says in which namespaces the konnector may take the rights of a
-// binding's claims: that one object of the bound kind is there is said by the parameter,
+// binding's claims: where there is an object of the bound kind. That object is the policy's parameter,
 // which the API server looks for in the namespace of the request, or anywhere if the kind
-// is cluster-scoped: that is refused unless the person who agreed was told so. The name keeps a policy whose kind is not served, or not
-// known to the API server yet, from refusing what is not about it. It holds for all who
-// write that name, so that a person can see whether it is in force.
+// is cluster-scoped; a cluster-scoped kind is refused unless the person who agreed was told so. The policy matches one
+// name of a RoleBinding, so that, while its kind is not served or not known to the API server yet, it refuses nothing else. It holds
+// for every user who writes that name, so that a person can see whether it is in force.
 func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) *unstructured.Unstructured {
 	binding := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}.String()
 	validations := []admissionregistrationv1.Validation{{Message: "no claim of " + binding + " is about this namespace", Expression: NamespacesOf(claims).expression()}}

@@ -33,9 +33,9 @@ type Copies struct {
 	Stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
 }
 
-// Remove deletes the copies of a resource that this binding made, and gives up
-// the ones that others want too. A copy that an API server keeps keeps no other one.
-// It returns in which namespaces the konnector may not list them.
+// Remove deletes the copies of a resource that this binding made, and gives up its share of
+// copies that other bindings want too. If an API server refuses to delete one, the rest is deleted all the same.
+// Remove returns the namespaces in which the konnector may not list copies.
 func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, unseen []string, err error) {
 	var refused fates.Refusals
 	for _, namespace := range from.Namespaces {
@@ -157,8 +157,8 @@ func (from Copies) ofLegacyIn(ctx context.Context, resource schema.GroupVersionR
 	return names, nil
 }
 
-// removeCopy removes a copy in the version that was seen or, if it is shared, what
-// says that this binding wants it.
+// removeCopy deletes a copy in the version that was seen or, if other bindings share it, removes this
+// binding's mark from it.
 func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, binding string, shared bool) error {
 	if !shared {
 		return client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})

@@ -158,8 +158,8 @@ func (n *Keeper) unmapped(ctx context.Context, asked *v1alpha1.APIServiceNamespa
 // mostRecalled bounds what a provider can have looked at: it may forge who made an APIServiceNamespace.
 const mostRecalled = 1000
 
-// recall has the Syncs look at a service namespace in which something was left, which it finds out once:
-// after the grace period, in which Syncs can still meet an object. It returns the rest of that.
+// recall finds out once, after the grace period, whether a service namespace still has objects, and if so has the Syncs
+// look at it. Within the grace period, in which Syncs can still meet an object, it returns how long that lasts.
 func (n *Keeper) recall(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (wait time.Duration, err error) {
 	service := asked.Status.Namespace
 	n.mu.Lock()
@@ -376,7 +376,7 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 	n.wants[namespace] = time.Now().Add(askEvery)
 	n.mu.Unlock()
 	if n.refuse(namespace, "") {
-		n.Freed(nil) // what was in the way of this one may have been in that of others
+		n.Freed(nil) // the same obstacle may have been in the way of other namespaces
 	}
 	return askEvery, nil
 }
@@ -391,8 +391,8 @@ func whyNot(err error) string {
 	return why
 }
 
-// Freed asks again for one namespace that was refused, since a place in the quota came free: the tenant
-// has one APIServiceNamespace less. If that one gets its service namespace, the others ask after it.
+// Freed asks again for one of the namespaces that were refused: the tenant has one APIServiceNamespace less, so that
+// there is a place in its quota. Once that namespace has its service namespace, the next one is asked for.
 func (n *Keeper) Freed(any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

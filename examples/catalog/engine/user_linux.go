@@ -4,8 +4,8 @@ package engine
 
 import "syscall"
 
-// attributes of a program: it dies with this process, so that none works on beside
-// the next one; servers leave it as they start.
+// attributes of a program: it dies with this process, so that it does not go on beside the program of
+// the next process. Servers leave the group of this process as they start.
 func (u user) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: u.credential(), Pdeathsig: syscall.SIGKILL}
 }

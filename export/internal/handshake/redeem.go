@@ -83,8 +83,8 @@ func (h *redeemer) redeemForm(ctx context.Context, form url.Values) (any, *grant
 	return response, g, err
 }
 
-// tell uses a code up that stands for an offer. No tenant remembers it, so that the
-// store does that all replicas share.
+// tell uses up a code that stands for an offer. There is no tenant yet to record that, so that the
+// store that all replicas share does.
 func (h *redeemer) tell(ctx context.Context, g *grant) (*v1alpha1.OfferResponse, error) {
 	s := &session{ID: g.Session, Login: g.Login, Identity: *g.Person}
 	if err := h.sessions.recallGroups(ctx, s); err != nil {
@@ -101,8 +101,8 @@ func (h *redeemer) tell(ctx context.Context, g *grant) (*v1alpha1.OfferResponse,
 	return response, err
 }
 
-// trade uses a code up for a response. It looks first whether the code is still good: one
-// that is not must not end the credential that it was traded for.
+// trade uses up a code for a response. It looks first whether the code is still good: a code
+// that was used before must not end the credential that its first use has handed out.
 func (h *redeemer) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
 	if err := used(h.opts.Tenants.Records.Redeemable(ctx, g.Tenant, g.ID)); err != nil {
 		return nil, err

@@ -253,8 +253,8 @@ func removalBegan(binding *v1alpha1.ClusterBinding) bool {
 	return binding.DeletionTimestamp != nil && (hasPolicy(binding) || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
 }
 
-// hasPolicy tells whether a deletion policy says what becomes of the objects of a tenant. One that
-// this backend does not know, which the CRD of a newer one may let pass, says nothing.
+// hasPolicy tells whether a deletion policy says what becomes of the objects of a tenant. A policy that
+// this backend does not know, as the CRD of a newer backend may admit, counts as none.
 func hasPolicy(binding *v1alpha1.ClusterBinding) bool {
 	p := binding.Spec.DeletionPolicy
 	return p == v1alpha1.DeletionPolicyDelete || p == v1alpha1.DeletionPolicyOrphan

@@ -211,8 +211,8 @@ func (b pageBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// deleteEach deletes exactly the objects that were read, and returns how many. One that the API server
-// keeps keeps no other one.
+// deleteEach deletes exactly the objects that were read, and returns how many. If the API server refuses to
+// delete one, the rest is deleted all the same.
 func (c Clients) deleteEach(ctx context.Context, gvr schema.GroupVersionResource, objects []metav1.PartialObjectMetadata) (deleted int, err error) {
 	var refused fates.Refusals
 	for _, o := range objects {

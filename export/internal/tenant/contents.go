@@ -71,7 +71,8 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 	return c.deleteExported(ctx, ns)
 }
 
-// deleteExported deletes what a tenant has of each API. One that an API server keeps keeps no other one.
+// deleteExported deletes the objects of a tenant of each API. If an API server refuses to delete one, the rest is deleted
+// all the same.
 func (c *contents) deleteExported(ctx context.Context, ns *corev1.Namespace) error {
 	var refused fates.Refusals
 	for _, name := range exported(ns) {

@@ -19,10 +19,10 @@ import (
 )
 
 // HandOut returns a kubeconfig of a tenant for a person or machine that has just proven its
-// identity. A token anchor that is older than Pauses.Rotation it replaces, which ends all tokens
-// bound to that. API servers believe an ended token for some seconds more, and its holder may read
-// the kept Secret: so HandOut does not store the new token there. The tenant reconcile makes the
-// one that is kept, after Pauses.Settle.
+// identity. HandOut replaces a token anchor that is older than Pauses.Rotation, which ends all tokens
+// bound to the old anchor. API servers accept an ended token for some seconds more, and its holder may read
+// the tenant's Secret: so HandOut does not store the new token there. The tenant reconcile makes the
+// token for the Secret after Pauses.Settle.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
 	n, err := c.next(ctx, namespace, c.rotateAnchor)
 	if n.kept != nil || err != nil {

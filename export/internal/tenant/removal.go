@@ -41,9 +41,9 @@ type removals struct {
 // A look is a pass over a tenant that is being removed.
 type look struct {
 	at    time.Time
-	fails time.Time // the first one that failed in a row; zero if this one did not
+	fails time.Time // of the first look that failed in a row; zero if this look did not fail
 	waits waiting   // what the last one that did not fail has waited for
-	moved time.Time // the first one that has waited for that
+	moved time.Time // of the first look that has waited for that
 }
 
 // remove takes a tenant away whose ClusterBinding is deleted: first its

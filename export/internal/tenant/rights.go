@@ -23,7 +23,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// The verbs of tenants: on what they read, write, and on what is withdrawn from them.
+// The verbs of tenants: on resources that they read, on resources that they write, and on withdrawn APIs.
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
@@ -290,7 +290,7 @@ func (o *Options) usesLegacyKonnector(tenant metav1.Object) bool {
 }
 
 // withAnnotations lets a tenant write the Secrets that it reads: the legacy konnector annotates
-// those that it copies.
+// the Secrets that it copies.
 func withAnnotations(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	for i := range rules {
 		if ruleName(rules[i]) == "secrets" && slices.Equal(rules[i].Verbs, readVerbs) {

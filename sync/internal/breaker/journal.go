@@ -9,8 +9,8 @@ import (
 )
 
 // A Journal keeps over restarts what breakers count, and why they are open. It is written before each
-// deletion and each return, and when something is held that has no message; one write is for all that wait for it: many
-// at once cost as little as one. A write that fails is tried again ever more rarely, whatever waits for it.
+// deletion and each return, and when something is held that has no message; callers that wait at the
+// same time share one write. A write that fails is tried again ever more rarely, however many wait for it.
 type Journal struct {
 	save  func(ctx context.Context, text string) error
 	of    []*Breaker
@@ -42,8 +42,8 @@ func NewJournal(text string, save func(ctx context.Context, text string) error, 
 	return j
 }
 
-// Write returns once all that was counted before the call is kept. Within the pause after a write that failed it
-// returns that one's error.
+// Write returns once everything that was counted before the call is stored. Within the pause after a failed write it
+// returns the error of that.
 func (j *Journal) Write(ctx context.Context) error {
 	if j.save == nil {
 		return nil

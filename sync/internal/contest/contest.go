@@ -34,20 +34,20 @@ type Contest struct {
 	Rivals string // who was seen to hold what the last write put right; empty if that is not known
 
 	wish  string    // that was written last
-	ready bool      // it was not yet: others' share of it was taken first
+	ready bool      // the wish was not written yet: the ownership of other managers was ended first
 	again int       // how often in a row something was written again
 	next  time.Time // before which the wish is not
 }
 
-// Renewed notes that wish was written, and that no others need have changed it.
+// Renewed notes that wish was written again for a reason of the Sync's own, which is no contest.
 func (c *Contest) Renewed(wish string) {
 	if c.wish != wish || c.ready {
 		c.Wrote(wish)
 	}
 }
 
-// Took notes that the share that others own of wish was taken from them. That counts neither before wish was written for
-// the first time, nor once in a while: the manager that made an object that was adopted owns a share of all of it.
+// Took notes that other managers' ownership of fields of wish was ended. It counts neither before wish was written for
+// the first time, nor once in a while: the manager that made an adopted object owns fields all over it.
 func (c *Contest) Took(wish string) {
 	switch {
 	case c.wish != wish:
@@ -59,7 +59,7 @@ func (c *Contest) Took(wish string) {
 	}
 }
 
-// Wrote notes that wish was written. If it is the one of before, others have changed it.
+// Wrote notes that wish was written. If the same wish was written before, other writers have undone it since.
 func (c *Contest) Wrote(wish string) {
 	if c.over() {
 		*c = Contest{wish: c.wish, ready: c.ready}

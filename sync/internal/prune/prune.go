@@ -35,8 +35,8 @@ type operation struct {
 
 type kind struct{ Group, Kind string }
 
-// A node is a schema. One that names no fields allows all: those of built-in kinds say so
-// of arbitrary objects, and it loses nothing.
+// A node is a schema. A node that names no fields allows all fields: the schemas of built-in kinds describe arbitrary
+// objects so, and then nothing is lost.
 type node struct {
 	Ref        string           `json:"$ref"`
 	AllOf      []*node          `json:"allOf"`

@@ -41,7 +41,7 @@ const (
 	Message     Ask = "message"  // a message on its source
 	SourceRead  Ask = "read source"
 	TargetRead  Ask = "read target"
-	Access      Ask = "access" // all else that a pass over it asks
+	Access      Ask = "access" // any other request of a pass over the object
 	SourceWrite Ask = "own"    // any other write to its source: the finalizer, a mark
 	Copy        Ask = "copy"   // a write to the copy of a related object
 )
@@ -103,8 +103,9 @@ func (r *Refusal) Passes() time.Duration {
 	return max(time.Until(r.Since.Add(passing)), time.Millisecond)
 }
 
-// Delay is how long wish is not to be asked, 0 or less if it may be: it is another one than was refused, what its answer
-// depends on has changed since, or the pause is over. What others change all the time makes it due ever more rarely, too.
+// Delay is how long to wait before wish is asked again, 0 or less for not at all: if wish is not the refused one, if seen,
+// on which the answer depends, has changed since, or if the pause is over. A seen that changes all the time makes it due
+// ever more rarely, too.
 func (r *Refusal) Delay(wish string, seen any) time.Duration {
 	switch {
 	case !r.Of(wish):

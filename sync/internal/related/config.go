@@ -59,8 +59,8 @@ type Side struct {
 type Bound interface {
 	// Known reports whether those of both sides are.
 	Known() bool
-	// Leaving reports whether a target of the namespace of an original has not gone yet, though
-	// its source is being deleted: one that refers to it, or any of them if all is set.
+	// Leaving reports whether a target in the namespace of an original is still there although its
+	// source is being deleted: a target that refers to the original, or any target if all is set.
 	Leaving(original cache.ObjectName, all bool) bool
 	// Referrers are those that refer to an original, and Live reads one.
 	Referrers(original cache.ObjectName) []metav1.Object

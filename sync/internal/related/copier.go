@@ -140,7 +140,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		c.teller.tell(r, p, c.teller.contested(p, r))
 		return r.contest.Peace(), true, nil
 	case s == StepStay || s == StepHold:
-		c.teller.tell(r, p, r.problem) // to those that refer to it since
+		c.teller.tell(r, p, r.problem) // to claims that refer to the original since then
 		return 0, true, nil
 	case s == StepRest || s == StepWait && !p.taken && p.original == nil: // what is not there is no reason to wait
 		return c.forget(p.from.Name, p, r), true, nil
@@ -317,8 +317,8 @@ func (c *Copier) stillHeld(p *pair, r *record) bool {
 	return r.held
 }
 
-// collect deletes a copy that has lost its reason, or goes although it has one, unless too many do at once. Those
-// of claims that go, or have gone, are not counted: what they ordered has gone through that.
+// collect deletes a copy that has lost its reason, or has to go although it has one, unless the breaker holds it: too many
+// at once. Copies for claims that are being deleted, or have gone, are not counted: the deletions of their targets were.
 func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
 	asked := c.owners.isAsked(p, c.filter.sourceNamespace(p.from.Name, p.name))
 	why, err := c.engine.Hold(ctx, p.from.Name, p.copy.GetUID(), !asked)

@@ -175,7 +175,7 @@ func (m *mirror) intent(p *pair, original *unstructured.Unstructured) *unstructu
 	return &unstructured.Unstructured{Object: object}
 }
 
-// share lets a copy that others made too name the referrer that one of them named.
+// share keeps the referrer that a copy names, if another Sync made the copy too and wrote that referrer.
 func (m *mirror) share(want, have *unstructured.Unstructured) {
 	_, others := m.owners.madeBy(have)
 	named := map[string]any{"metadata": map[string]any{"annotations": map[string]any{m.filter.Marks.Referrer: ""}}}
@@ -205,9 +205,9 @@ func (m *mirror) takeAway(ctx context.Context, p *pair, copied *unstructured.Uns
 	return left, err
 }
 
-// surplus are the fields that a copy should not have: what we applied, as ours says, and want no more, and
-// what travels and others wrote beside our marks, as a backup does and a Sync under another name. Of a
-// Secret or a ConfigMap it is all content that others wrote: other kinds have controllers that complete them.
+// surplus are the fields that a copy should not have: fields that this Sync applied, which ours has, and does not want any
+// more; and fields that other writers, such as a backup or a Sync of another name, wrote together with our marks, if such
+// fields travel. Of a Secret or a ConfigMap all content of other writers is surplus; other kinds have controllers that complete them.
 func (m *mirror) surplus(want, have *unstructured.Unstructured, ours fields.Set) fields.Set {
 	mark := fields.Set{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + m.filter.Marks.Bound: map[string]any{}}}}
 	marked := func(e fields.Entry) bool { return e.Subresource == "" && mark.Overlaps(e.Fields) }

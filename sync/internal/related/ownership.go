@@ -22,8 +22,8 @@ type ownership struct {
 	Sources    Sources
 }
 
-// madeBy reports whether a copy was made by this Sync, and whether by others. Each of
-// those that want it applies all of it.
+// madeBy reports whether this Sync made a copy, and whether other Syncs did. Each Sync that wants
+// a copy applies the whole copy.
 func (o ownership) madeBy(copied metav1.Object) (ours, others bool) { return madeBy(copied, o.Manager) }
 
 // madeBy is that of the Sync whose copies have a field manager.
@@ -69,11 +69,10 @@ func (o ownership) side() string {
 	return "Consumer"
 }
 
-// ofPredecessor reports whether this Sync made a copy from what stood under the same name
-// in a target cluster that another one has replaced. What the new one hands out takes its
-// place; else it stays for as long as the claim that it was for, since that it is not in the
-// new one says nothing of where it was. Copies on the target are none: several clusters may
-// share that, each with a Sync that is called the same.
+// ofPredecessor reports whether this Sync made a copy from an object of the same name in a target cluster
+// that has been replaced since. An original of the name in the new cluster takes the copy's place. Without one the
+// copy stays for as long as its claim: that the new cluster lacks the original says nothing of the old one. A copy on
+// the target is never of a predecessor: several source clusters may share the target, each with a Sync of the same name.
 func (o ownership) ofPredecessor(p *pair, copied metav1.Object) bool {
 	from, _ := o.Names.Origin(copied)
 	ours, _ := o.madeBy(copied)

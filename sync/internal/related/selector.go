@@ -78,9 +78,9 @@ func (f *filter) referencesBy(s Selector, u *unstructured.Unstructured) []string
 // rootCA is the ConfigMap that every cluster keeps in each of its namespaces.
 const rootCA = "kube-root-ca.crt"
 
-// mayTravel reports whether anything may select an original: it is not itself a
-// copy of what stands under the other name, or that this Sync made of what stood there in a cluster
-// which another one has replaced; and not what each cluster makes for itself: the
+// mayTravel reports whether anything may select an original. Not copied are: a copy of the object under
+// the other name; a copy that this Sync made of an object of that name in a cluster that has been
+// replaced since; and what each cluster makes for itself: the
 // token of a service account, which API servers require to name it, and the CA.
 func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
 	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" ||

@@ -31,8 +31,8 @@ type translator struct{ observed, stands int64 }
 
 // translate returns a copy of object with its observedGeneration translated. A
 // provider that has not yet observed the latest target has observed an older
-// source, but it is not known which: what was published before still holds. It does too where the
-// target does not say which one it stands for.
+// source, but it is not known which: what was published before still holds. So it does if the
+// target does not say from which generation of the source it was made.
 func (t translator) translate(object, published map[string]any) map[string]any {
 	seen, ok := number(object["observedGeneration"])
 	if !ok {
