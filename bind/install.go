@@ -126,8 +126,11 @@ func InstallKonnector(ctx context.Context, config *rest.Config, opts KonnectorOp
 	return i.writeKonnector(ctx)
 }
 
+// ErrKonnectorNotReady is ErrNotReady of the konnector itself.
+var ErrKonnectorNotReady = fmt.Errorf("the konnector is %w", ErrNotReady)
+
 // WaitKonnector waits until all replicas of the konnector run what was applied last, or ctx
-// ends. With the deadline of ctx, or of the Deployment, the error is ErrNotReady.
+// ends. With the deadline of ctx, or of the Deployment, the error is ErrKonnectorNotReady.
 func WaitKonnector(ctx context.Context, config *rest.Config, told func(string)) error {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
@@ -147,13 +150,13 @@ func WaitKonnector(ctx context.Context, config *rest.Config, told func(string)) 
 		for _, c := range d.Status.Conditions {
 			late := c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
 			if late && d.Status.ObservedGeneration >= d.Generation {
-				return false, fmt.Errorf("the konnector is %w: %s: %s", ErrNotReady, why, c.Message)
+				return false, fmt.Errorf("%w: %s: %s", ErrKonnectorNotReady, why, c.Message)
 			}
 		}
 		return false, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the konnector is %w: %s", ErrNotReady, why)
+		err = fmt.Errorf("%w: %s", ErrKonnectorNotReady, why)
 	}
 	return err
 }

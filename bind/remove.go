@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/doctor"
@@ -27,6 +29,8 @@ import (
 var (
 	// ErrInUse says that objects of a bound API are still there.
 	ErrInUse = errors.New("still in use")
+	// ErrDeleting says beside ErrInUse that such an object is being deleted.
+	ErrDeleting = errors.New("is being deleted")
 	// ErrNotFound says that there is no such binding.
 	ErrNotFound = errors.New("no such binding")
 )
@@ -35,6 +39,10 @@ var (
 type RemoveOptions struct {
 	// DryRun, if not empty, deletes nothing.
 	DryRun DryRun
+	// Force does not wait for the Control Plane Cluster, which may be gone for good or serve the API no
+	// more: an object that is being deleted loses the konnector's finalizer, so that it goes from the App
+	// Cluster. What stands for it in the Control Plane Cluster may stay there.
+	Force bool
 	// Progress is told, a line each, what has been done.
 	Progress func(string)
 }
@@ -43,8 +51,8 @@ type RemoveOptions struct {
 // name: the binding itself, its CRD, the konnector's rights, and the kubeconfig
 // Secret unless another binding uses it. Objects of the bound API have to be gone
 // before, or the error is ErrInUse: without the binding no program would delete what
-// stands for them in the Control Plane Cluster. What is gone already counts as
-// removed, so Remove may be repeated after a failure.
+// stands for them in the Control Plane Cluster. With Force it is enough that all of them
+// are being deleted. What is gone already counts as removed, so Remove may be repeated after a failure.
 //
 // With the last use of a connection its token goes: the Control Plane Cluster refuses
 // it when Remove returns, and the platform removes the tenant unless something is left
@@ -59,7 +67,7 @@ func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOp
 	if !app.Served {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
-	r := &remover{App: app, progress: opts.Progress, dryRun: opts.DryRun}
+	r := &remover{App: app, progress: opts.Progress, dryRun: opts.DryRun, force: opts.Force}
 	return r.remove(ctx, name)
 }
 
@@ -67,6 +75,7 @@ type remover struct {
 	*cluster.App
 	progress
 	dryRun      DryRun
+	force       bool
 	propagation metav1.DeletionPropagation // empty: as each kind has it
 }
 
@@ -91,6 +100,9 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	if binding == nil && crd == nil && secret == nil {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
+	if err := r.letGo(ctx, crd); err != nil {
+		return err
+	}
 	if err := r.checkUnused(ctx, crd); err != nil {
 		return err
 	}
@@ -112,10 +124,10 @@ func (r *remover) remove(ctx context.Context, name string) error {
 }
 
 // checkUnused also counts objects that are being deleted: their finalizer waits for
-// the konnector, which needs the binding. Without a CRD there are none.
+// the konnector, which needs the binding. Without a CRD there are none. A dry run has let none go.
 func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	resource, served := cluster.ServedResource(crd)
-	if !served {
+	if !served || r.force && r.dryRun != "" {
 		return nil
 	}
 	list, err := r.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
@@ -125,10 +137,83 @@ func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomRe
 	case err != nil:
 		return fmt.Errorf("list %s: %w", crd.Name, err)
 	case len(list.Items) > 0:
-		o := list.Items[0]
-		return fmt.Errorf("%s is %w: %s %s/%s is one of its objects", crd.Name, ErrInUse, o.GetKind(), o.GetNamespace(), o.GetName())
+		return inUse(crd.Name, &list.Items[0])
 	}
 	return nil
+}
+
+// inUse names an object of a CRD that keeps the binding from being removed.
+func inUse(crd string, o *unstructured.Unstructured) error {
+	named := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+	if o.GetDeletionTimestamp() == nil {
+		return fmt.Errorf("%s is %w: %s is one of its objects", crd, ErrInUse, named)
+	}
+	return fmt.Errorf("%s is %w: %s %w, and waits for its finalizers %s", crd, ErrInUse, named, ErrDeleting, strings.Join(o.GetFinalizers(), ", "))
+}
+
+// lettingGo is how many objects are listed at a time.
+const lettingGo = 100
+
+// letGo removes the konnector's finalizer from all objects, if the person wants that and each of them is being deleted: a
+// konnector that runs cannot put it on again then, and has nothing deleted since it sees no end of a deletion.
+func (r *remover) letGo(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+	resource, served := cluster.ServedResource(crd)
+	if !served || !r.force {
+		return nil
+	}
+	var held []cache.ObjectName
+	for opts := (metav1.ListOptions{Limit: lettingGo}); ; {
+		list, err := r.Resource(resource).List(ctx, opts)
+		if fates.Is(err, fates.Absent, fates.Unserved) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list %s: %w", crd.Name, err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if o.GetDeletionTimestamp() == nil {
+				return inUse(crd.Name, o)
+			}
+			if slices.Contains(o.GetFinalizers(), v1alpha1.SyncerFinalizer) {
+				held = append(held, cache.MetaObjectToName(o))
+			}
+		}
+		if opts.Continue = list.GetContinue(); opts.Continue == "" {
+			break
+		}
+	}
+	for _, name := range held {
+		if err := r.removeFinalizer(ctx, r.Resource(resource).Namespace(name.Namespace), name.Name); err != nil {
+			return fmt.Errorf("let go of %s %s: %w", crd.Name, name, err)
+		}
+	}
+	if len(held) > 0 {
+		r.say("%s %d objects that are being deleted, without waiting for the platform: what stands for them there may stay", r.dryRun.word("Let go of", "Would let go of"), len(held))
+	}
+	return nil
+}
+
+// removeFinalizer removes the konnector's finalizer from an object that is being deleted, whatever else changes there meanwhile.
+func (r *remover) removeFinalizer(ctx context.Context, client dynamic.ResourceInterface, name string) error {
+	if r.dryRun == DryRunClient {
+		return nil
+	}
+	return retry(ctx, func(err error) bool { return fates.Is(err, fates.Conflict) }, func() error {
+		o, err := client.Get(ctx, name, metav1.GetOptions{})
+		if fates.Is(err, fates.Absent) || err == nil && o.GetDeletionTimestamp() == nil {
+			return nil // another one of the name is kept by checkUnused
+		}
+		if err != nil {
+			return err
+		}
+		left := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == v1alpha1.SyncerFinalizer })
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": left}})
+		if err == nil {
+			_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager, DryRun: r.dryRun.param()})
+		}
+		return err
+	})
 }
 
 // deleteCRD looks again whether the API is used, since a CRD takes its objects along.

@@ -21,6 +21,9 @@ import (
 // ErrNoServer says that what answers in the place of the App Cluster is no API server.
 var ErrNoServer = cluster.ErrNoServer
 
+// ErrAppCluster says that it is the App Cluster that could not be asked what it serves, not a platform.
+var ErrAppCluster = cluster.ErrAppCluster
+
 // List returns the bindings of the App Cluster.
 func List(ctx context.Context, config *rest.Config) ([]v1alpha1.APIServiceBinding, error) {
 	app, err := cluster.OpenApp(ctx, config)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/doctor"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -95,6 +96,9 @@ func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (
 		last, why = b, ""
 		if !cluster.IsReady(b) {
 			why = cluster.WaitingFor(b)
+			if len(b.Status.Conditions) == 0 {
+				why += idle(ctx, app)
+			}
 		} else if awaited, err := cluster.Unheard(ctx, app, b.Spec.KubeconfigSecretRef); awaited != "" {
 			why, unanswered = ": the platform says: "+awaited, 0
 		} else if unanswered++; ctx.Err() != nil || cluster.IsNoAnswer(err) && unanswered < mostUnanswered {
@@ -112,4 +116,12 @@ func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (
 		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, why)
 	}
 	return last, err
+}
+
+// idle is why no konnector takes a binding up, as far as its Lease and its pods tell; empty, or after a semicolon.
+func idle(ctx context.Context, app *cluster.App) (why string) {
+	if holder, wrong := doctor.Konnector(ctx, app, time.Now()); doctor.Silent(holder, wrong) {
+		why = "; " + wrong
+	}
+	return why + podTrouble(ctx, app)
 }

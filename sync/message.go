@@ -107,7 +107,7 @@ func (s state) solved() bool {
 	case s.target.termination == terminating && strings.HasPrefix(message, string(ReasonTerminating)):
 		return false // a start finds out whether it lasts
 	case s.source.deleting:
-		return s.target.termination != alive || !s.target.exists() || !strings.Contains(message, ": "+beingDeleted)
+		return s.target.termination != alive || !s.target.exists() || !strings.Contains(message, ": "+BeingDeleted)
 	}
 	return s.target.ours() && accepted && !s.status && !s.unsure
 }
@@ -203,9 +203,12 @@ func (s state) goesUp() string {
 // OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.
 const OtherCluster = "another source cluster"
 
+// EarlierObject stands in the message of ReasonConflict where the target was made from an object of the same name that has gone.
+const EarlierObject = "an earlier object of this name"
+
 // leftBehind begins the message of a claim whose name an orphan has. After a colon follows why that is not deleted.
 func leftBehind(s state) string {
-	return s.target.name + " was made from an earlier object of this name, and is not deleted"
+	return s.target.name + " was made from " + EarlierObject + ", and is not deleted"
 }
 
 // leftHeld follows it where the breaker holds the orphan: no words of another cluster stand there.
@@ -218,7 +221,7 @@ func conflictText(s state) string {
 	case t.termination != alive:
 		return fmt.Sprintf("%s exists in the target cluster, was not made from this object, and is being deleted there%s; this object gets its own once that has gone", t.name, t.finalizers)
 	case t.relation == relationOrphan:
-		return fmt.Sprintf("%s exists in the target cluster and was made from an earlier object of this name; it is left untouched", t.name)
+		return fmt.Sprintf("%s exists in the target cluster and was made from "+EarlierObject+"; it is left untouched", t.name)
 	case t.relation == relationOtherCluster:
 		return fmt.Sprintf("%s exists in the target cluster and was made from an object of this name in "+OtherCluster+"; it is left untouched. "+
 			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
@@ -238,7 +241,7 @@ func cannotBeRead(err error) string {
 func (s state) asked(said fates.Word) string {
 	switch {
 	case s.source.deleting:
-		return fmt.Sprintf(beingDeleted+"%s a change of its target: %s", said, s.answer)
+		return fmt.Sprintf(BeingDeleted+"%s the deletion of its target, or a change before it: %s", said, s.answer)
 	case s.target.exists():
 		return fmt.Sprintf("the target cluster %s this change of %s: %s", said, s.target.name, s.answer)
 	case blind(s):
@@ -248,9 +251,9 @@ func (s state) asked(said fates.Word) string {
 	}
 }
 
-// beingDeleted stands in the message of a refused deletion, or of a refused edit before it. A Sync that has just been
+// BeingDeleted stands in the message of a refused deletion, or of a refused edit before it. A Sync that has just been
 // started reads it there.
-const beingDeleted = "this object is being deleted, and the target cluster "
+const BeingDeleted = "this object is being deleted, and the target cluster "
 
 // madeNone stands in the message where the first creation of a target was refused.
 const madeNone = "the target cluster %s a target for this object: "

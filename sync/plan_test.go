@@ -334,7 +334,7 @@ func TestPlan(t *testing.T) {
 		"target lost, pause over, offered": {settledState(absentTarget, vanished, lost, messageSet, due, offeredLive), stepCreate},
 		"target lost, with too many":       {settledState(absentTarget, vanished, lost, held, messageSet, due, offeredLive), stepWait},
 		"deleted, with a message to clear": {settledState(deleting, func(s *state) { s.source.message = "x" }), stepSetMessage},
-		"deleted, as was refused before":   {settledState(deleting, func(s *state) { s.source.message = "x: " + beingDeleted }), stepDelete},
+		"deleted, as was refused before":   {settledState(deleting, func(s *state) { s.source.message = "x: " + BeingDeleted }), stepDelete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plan(test.state); got != test.want {

@@ -112,7 +112,11 @@ func answerAgain(ctx context.Context, i *installation, name string) error {
 	if err := i.prepare(ctx); err != nil {
 		return err
 	}
+	i.claims.one = true
 	all, err := i.bindings(ctx, i.config, name)
+	if err == nil {
+		err = i.claims.inCluster(ctx, i.config)
+	}
 	if err != nil {
 		return err
 	}
@@ -129,6 +133,7 @@ func answerAgain(ctx context.Context, i *installation, name string) error {
 type claimAnswers struct {
 	yes            bool
 	accept, reject []string
+	one            bool // they are of one service that was named, and of no other
 }
 
 // of returns the answer to a claim, empty for none. A refusal wins, and an
@@ -206,10 +211,14 @@ func (a claimAnswers) inCluster(ctx context.Context, config *rest.Config) error 
 var claimPattern = regexp.MustCompile(`^([a-z0-9.-]+/)?[a-z0-9.-]+$`)
 
 // check fails on a refusal that means no claim: with a slip in it --yes would accept
-// the claim that it was to refuse. It fails on an acceptance that no provider may get.
+// the claim that it was to refuse. It fails on an acceptance that no provider may get, and, where
+// all are of one service, on one that means no claim of it.
 func (a claimAnswers) check(claims []bind.Claim) error {
 	if idle := idle(a.reject, claims); len(idle) > 0 {
 		return usageError{fmt.Sprintf("--reject-claim %s: no service claims that", idle[0])}
+	}
+	if idle := idle(a.accept, claims); len(idle) > 0 && a.one {
+		return usageError{fmt.Sprintf("--accept-claim %s: the service does not claim that", idle[0])}
 	}
 	for _, c := range claims {
 		named := slices.ContainsFunc(a.accept, func(flag string) bool { return names(flag, c) })

@@ -399,16 +399,31 @@ func TestBind(t *testing.T) {
 	w.await(crds, "", "things.example.com", func(u *unstructured.Unstructured) bool {
 		return strings.Contains(mustJSON(u.Object), `"status":"True","type":"Established"`)
 	})
-	w.must(w.dyn.Resource(things).Namespace("default").Create(t.Context(), thing, metav1.CreateOptions{}))
-	w.expect(w.run("unbind", "things.example.com"), exitConflict, "ThingT default/a")
+	thing.SetFinalizers([]string{v1alpha1.SyncerFinalizer, "example.com/other"})
+	held := w.must(w.dyn.Resource(things).Namespace("default").Create(t.Context(), thing, metav1.CreateOptions{}))
+	w.expect(w.run("unbind", "things.example.com"), exitConflict, "ThingT default/a", "Delete the objects first")
+	w.expect(w.run("unbind", "things.example.com", "--force"), exitConflict, "ThingT default/a", "Delete the objects first")
 	w.check(w.dyn.Resource(things).Namespace("default").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	w.expect(w.run("unbind", "things.example.com"), exitConflict, "ThingT default/a is being deleted, and waits for its finalizers klutch.anynines.com/syncer, example.com/other", "--force")
 	before = w.inventory()
-	w.expect(w.run("unbind", "things.example.com", "--dry-run=server"), exitError, "Would delete APIServiceBinding things.example.com", "Would delete secret", "not revoked") // as below
+	w.expect(w.run("unbind", "things.example.com", "--force", "--dry-run=server"), exitError, // as below
+		"Would let go of 1 objects", "Would delete APIServiceBinding things.example.com", "Would delete secret", "not revoked")
 	if diff := cmp.Diff(before, w.inventory()); diff != "" {
 		t.Fatalf("a dry run of unbind changed the world (-before +after):\n%s", diff)
 	}
 	leave()
-	w.expect(w.run("unbind", "things.example.com"), exitError, "Deleted CRD things.example.com", "Deleted secret", // of a platform that knows no such thing
+	w.expect(w.run("unbind", "things.example.com", "--force"), exitConflict, "Let go of 1 objects", "waits for its finalizers example.com/other")
+	patch := []byte(`{"metadata":{"finalizers":["klutch.anynines.com/syncer"]}}`) // which no program could add now
+	if _, err := w.dyn.Resource(things).Namespace("default").Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("a finalizer is added to what is being deleted: %v", err)
+	}
+	patch = []byte(`{"metadata":{"finalizers":null}}`)
+	w.must(w.dyn.Resource(things).Namespace("default").Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{}))
+	held.SetFinalizers([]string{v1alpha1.SyncerFinalizer})
+	held.SetResourceVersion("")
+	w.must(w.dyn.Resource(things).Namespace("default").Create(t.Context(), held, metav1.CreateOptions{}))
+	w.check(w.dyn.Resource(things).Namespace("default").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	w.expect(w.run("unbind", "things.example.com", "--force"), exitError, "Let go of 1 objects", "Deleted CRD things.example.com", "Deleted secret", // of a platform that knows no such thing
 		"error: the token of tenant cluster-one at "+w.cluster.URL()+" is not revoked: ", "; it ends at ", "Ask the operators of the platform to remove the tenant")
 	w.expect(w.run("unbind", "things.example.com"), exitError, "no such binding")
 	for _, name := range w.inventory() {

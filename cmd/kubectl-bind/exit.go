@@ -40,6 +40,9 @@ func (p *plugin) end(ctx context.Context, command string, err error) int {
 		return exitNotReady
 	case errors.Is(context.Cause(ctx), context.Canceled):
 		p.say("interrupted")
+		if len(p.changed) > 0 {
+			p.say(p.changes() + "Run the command again to go on.")
+		}
 		return exitInterrupted
 	}
 	code, hint := p.verdict(err)
@@ -69,6 +72,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{isUsage(err) || errors.Is(err, bind.ErrScheme), exitUsage, ""},
 		{consent != nil, exitConsent, p.consentHint(consent)},
 		{errors.Is(err, bind.ErrConflict), exitConflict, p.changes() + "Remove the object that is in the way, or bind through the provider that it belongs to: kubectl bind status"},
+		{errors.Is(err, bind.ErrDeleting), exitConflict, "What it waits for: kubectl bind status NAME -o wide. If the platform is gone for good, or has no such API any more, give the binding up without it: kubectl bind unbind NAME --force"},
 		{errors.Is(err, bind.ErrInUse), exitConflict, "Delete the objects first, and wait until they are gone: what stands for them in the Control Plane Cluster goes with them."},
 		{errors.Is(err, bind.ErrBound), exitConflict, "Give them up first, each with: kubectl bind unbind NAME"},
 		{errors.Is(err, errOtherImage), exitConflict, "To go on, say so: kubectl bind konnector upgrade --image IMAGE"},
@@ -79,11 +83,14 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrNotFound), exitError, "List the bindings with: kubectl bind status"},
 		{request != nil && (request.Waits || isUnable(request.Reason)), exitNotReady, "Nothing is bound yet. Show this to the platform's operators, for whom kubectl bind doctor says what to do there, and run the command again when it is mended."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotOffered, exitError, "What is on offer to you is listed by: kubectl bind services URL"},
-		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
+		{errors.Is(err, bind.ErrKonnectorNotReady), exitNotReady, "Look why: kubectl -n " + v1alpha1.Namespace + " get pods"},
+		{errors.Is(err, bind.ErrNotReady), exitNotReady, "What is in the way: kubectl bind doctor"},
 		{refused != nil && refused.Code == "expired_token", exitNotReady, "The code was not used in time. Run the command again: it prints a new one. --timeout makes none last longer."},
 		{isAbandoned(err), exitNotReady, "The login was not finished in time. Run the command again; --timeout gives more time."},
 		{fates.Is(err, fates.Forbidden), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
 		{fates.Is(err, fates.Unauthorized), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
+		{errors.Is(err, bind.ErrAppCluster) && fates.IsDistrusted(err), exitError, "The CA of the kubeconfig is not that of this server: look whether --kubeconfig and --context name the App Cluster."},
+		{errors.Is(err, bind.ErrAppCluster) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded, fates.Unknown), exitNotReady, "The App Cluster does not answer as it should: look whether --kubeconfig and --context name it, and whether it runs."},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
 		{errors.Is(err, bind.ErrNoOffer), exitError, "Its page shows it: kubectl bind URL, and sign out there to bind nothing."},
 		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
@@ -132,13 +139,21 @@ func (p *plugin) consentHint(e *bind.ConsentError) string {
 	if e == nil {
 		return ""
 	}
+	hint := p.changes()
+	if len(e.Unanswered) > 0 {
+		hint += "To accept, add: " + acceptFlags(e.Unanswered) + " (or --yes for all on Secrets and ConfigMaps; --reject-claim refuses) "
+	}
+	if len(e.Refused) > 0 {
+		hint += "The service does not work without what was refused: leave --reject-claim out and add " + acceptFlags(e.Refused) + ", or give a service up that is bound: kubectl bind unbind NAME"
+	}
+	return strings.TrimSpace(hint)
+}
+
+// acceptFlags are the flags that accept claims.
+func acceptFlags(claims []bind.Claim) string {
 	var flags []string
-	for _, c := range append(e.Unanswered, e.Refused...) {
+	for _, c := range claims {
 		flags = append(flags, fmt.Sprintf("--accept-claim %s/%s", c.Service, c.GroupResource))
 	}
-	hint := p.changes() + "To accept, add: " + strings.Join(flags, " ")
-	if len(e.Unanswered) > 0 {
-		hint += " (or --yes for all on Secrets and ConfigMaps; --reject-claim refuses)"
-	}
-	return hint
+	return strings.Join(flags, " ")
 }

@@ -217,5 +217,5 @@ func missing(wanted []string, granted []v1alpha1.APIServiceExportRequest) error 
 	if len(left) == 0 {
 		return nil
 	}
-	return fmt.Errorf("not bound again, since they were not chosen or are not on offer any more: %s", strings.Join(left, ", "))
+	return fmt.Errorf("not bound again, since they were not chosen or are not on offer any more: %s; kubectl bind services URL lists what is on offer, and kubectl bind unbind NAME gives one up", strings.Join(left, ", "))
 }

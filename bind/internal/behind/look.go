@@ -5,6 +5,7 @@ package behind
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -189,4 +190,9 @@ func written(m *metav1.PartialObjectMetadata) time.Time {
 		}
 	}
 	return m.CreationTimestamp.Time
+}
+
+// ReleaseCommand is the command by which the owner of a binding releases all deletions that are held.
+func ReleaseCommand(b *v1alpha1.APIServiceBinding) string {
+	return fmt.Sprintf("kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
 }

@@ -46,7 +46,7 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 		return nil, cmp.Or(checkServer(ctx, a.Discovery, config.Host), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for %s in the App Cluster: %w", APIServiceBindings.GroupResource(), err)
+		return nil, fmt.Errorf("look for %s in %w: %w", APIServiceBindings.GroupResource(), ErrAppCluster, err)
 	}
 	for _, r := range list.APIResources {
 		if r.Name == APIServiceBindings.Resource {
@@ -56,8 +56,12 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	return a, ctx.Err()
 }
 
-// ErrNoServer says that what answers is no API server.
-var ErrNoServer = errors.New("is no Kubernetes API server")
+var (
+	// ErrNoServer says that what answers is no API server.
+	ErrNoServer = errors.New("is no Kubernetes API server")
+	// ErrAppCluster says of which cluster an error speaks.
+	ErrAppCluster = errors.New("the App Cluster")
+)
 
 // checkServer tells an API server from whatever else answers that it knows nothing, such as the
 // health port of a program.
@@ -65,6 +69,9 @@ func checkServer(ctx context.Context, d discovery.ServerVersionInterfaceWithCont
 	version, err := d.ServerVersionWithContext(ctx)
 	if fates.Is(err, fates.Forbidden, fates.Unauthorized) || err == nil && version.GitVersion != "" {
 		return nil
+	}
+	if fates.IsUnanswered(err) {
+		return fmt.Errorf("look for %w at %s: %w", ErrAppCluster, host, err)
 	}
 	return fmt.Errorf("what answers at %s %w", host, errors.Join(ErrNoServer, err))
 }

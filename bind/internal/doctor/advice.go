@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,22 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
+// ofAppCluster is what to do about an App Cluster that does not do as asked.
+func ofAppCluster(err error) string {
+	switch {
+	case fates.Is(err, fates.Forbidden, fates.Terminating):
+		return "An administrator of this cluster can look, or give you the rights."
+	case fates.Is(err, fates.Unauthorized):
+		return "Log in to this cluster again: its API server does not accept the credential of the kubeconfig."
+	case fates.IsDistrusted(err):
+		return "The CA of the kubeconfig is not that of this server: look whether --kubeconfig and --context name the App Cluster."
+	case errors.Is(err, cluster.ErrAppCluster):
+		return "Look whether it runs, and whether --kubeconfig and --context name it."
+	default:
+		return "Name the App Cluster with --kubeconfig or --context."
+	}
+}
+
 // ofControlPlane is what to do about a Control Plane Cluster that does not do as asked.
 func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) string {
 	switch {
@@ -26,7 +43,9 @@ func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) st
 		return "Run kubectl bind repair: it writes a new token. If the platform refuses the login, ask its operators."
 	case fates.Is(err, fates.Unreachable, fates.Failing, fates.Broken, fates.Unknown, fates.Overloaded):
 		return "Look whether " + server + " can be reached from here; the konnector needs it too, and goes on by itself when it answers. The operators of the platform know whether it is down."
-	case err == nil && (found == nil || found.DeletionTimestamp != nil):
+	case err == nil && found != nil && found.DeletionTimestamp != nil:
+		return "If it goes on, delete the objects here that need not stay, or have the platform's operators set spec.deletionPolicy of the ClusterBinding. Once the tenant is gone, kubectl bind repair asks for a new one. If it is not meant, ask the operators."
+	case err == nil && found == nil:
 		return "Run kubectl bind repair to become a tenant anew, or remove what is left here: kubectl bind unbind --help"
 	default:
 		return "Ask the operators of the platform, or run kubectl bind repair."
@@ -56,14 +75,19 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 		if c.Status == metav1.ConditionTrue || c.Type == v1alpha1.ConditionReady {
 			continue
 		}
+		if c.Reason == v1alpha1.ReasonBreakingChangeHeld {
+			return "Objects here go on under the schema from before. The platform's operators can bring that back, or set spec.breakingChanges of the template to Allow: then the owner of this binding is asked."
+		}
 		if c.Type == v1alpha1.ConditionProviderInSync || c.Type == v1alpha1.ConditionOffered {
 			return "Show the message to the platform's operators, for whom kubectl bind doctor says what to do there."
 		}
 		switch c.Reason {
+		case v1alpha1.ReasonDeletionsHeld:
+			return "Look at the objects first: kubectl bind status " + b.Name + " -o wide. If all of their deletions are meant, run: " + behind.ReleaseCommand(b)
 		case v1alpha1.ReasonForeignCustomResourceDefinition:
 			return fmt.Sprintf("This cluster has a CRD %s that the konnector did not make. %s", b.Name, cluster.ForeignCRD(b.Name))
 		case v1alpha1.ReasonAPIServiceExportNotFound:
-			return "The platform does not offer this API any more; the objects here are left as they are. Ask its operators, or give the binding up: kubectl bind unbind " + b.Name
+			return "The platform does not offer this API any more; the objects here are left as they are. Ask its operators, or give the binding up: kubectl bind unbind " + b.Name + ". Objects whose deletion waits for the platform then go with --force."
 		case v1alpha1.ReasonKubeconfigSecretNotFound:
 			return cluster.Repair(nil) + ": it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonKubeconfigSecretInvalid:
@@ -134,6 +158,10 @@ func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 			line += " " + ofRefusedReturn
 		case isUnreadTarget(o):
 			line = ofUnreadTarget
+		case isOfEarlier(o):
+			line = ofEarlier
+		case isRefusedDeletion(o):
+			line = fmt.Sprintf(ofRefusedDeletion, b.Name)
 		}
 		if line != "" && !slices.Contains(said, line) {
 			said = append(said, line)
@@ -175,6 +203,23 @@ func isRefusedReturn(o behind.Object) bool {
 	return klutchsync.Reason(o.Reason) == klutchsync.ReasonVanished && strings.Contains(o.Message, klutchsync.RefusedReturn)
 }
 
+// isOfEarlier reports whether the target's name has an instance of an earlier object of the same name.
+func isOfEarlier(o behind.Object) bool {
+	return klutchsync.Reason(o.Reason) == klutchsync.ReasonConflict && strings.Contains(o.Message, klutchsync.EarlierObject)
+}
+
+// ofEarlier is what to do about that.
+const ofEarlier = "The instance on the platform is that of an earlier object of this name, with its data. Give the object another name to have a new one beside it. Have the platform's operators remove the earlier one only if its data are not needed."
+
+// isRefusedDeletion reports whether an object is being deleted, and its platform does not take that.
+func isRefusedDeletion(o behind.Object) bool {
+	refused := []klutchsync.Reason{klutchsync.ReasonRefused, klutchsync.ReasonForbidden, klutchsync.ReasonMissing, klutchsync.ReasonUnavailable}
+	return slices.Contains(refused, klutchsync.Reason(o.Reason)) && strings.Contains(o.Message, klutchsync.BeingDeleted)
+}
+
+// ofRefusedDeletion is what to do about that.
+const ofRefusedDeletion = "Show the message to the platform's operators: the object goes by itself once what it names is mended there. If the platform has no such API any more, or is gone for good, kubectl bind unbind %s --force does not wait for it."
+
 // ofUnreadTarget is what to do about that: a namespace that is gone is one without rights.
 const ofUnreadTarget = "The namespace that the message names, or the rights in it, may be gone on the platform: show the message to its operators."
 
@@ -194,7 +239,7 @@ var ofReason = map[klutchsync.Reason]string{
 	klutchsync.ReasonStale:       "This cluster was restored from a backup: look at the object as a whole, then change it; it goes up as it stands.",
 	klutchsync.ReasonVanished:    "What it held is gone with it: ask the platform's operators for a backup before you use what is made anew.",
 	klutchsync.ReasonLost:        "What it held is gone with it: ask the platform's operators. To have it made anew, empty, run: kubectl -n NAMESPACE annotate RESOURCE NAME " + klutchsync.TargetAnnotation + "-",
-	klutchsync.ReasonHeld:        "If the deletions are meant, release them as the message says; if not, make the objects that are gone anew.",
+	klutchsync.ReasonHeld:        "If the deletions are meant, release them as the message says. If not, leave the objects as they are: that keeps the instances and their credentials for as long as it takes. Kubernetes takes no deletion back, so move the data to objects of other names, and release these then.",
 	klutchsync.ReasonDenied:      "Rights are missing: run kubectl bind repair, which writes them anew, or show the message to the operators of the cluster that it names.",
 	klutchsync.ReasonStatus:      "A policy, a webhook or the schema of this cluster is in the way of the status that the message names.",
 	klutchsync.ReasonMapper:      "Show the message to the platform's operators: their namespaces contradict each other.",

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -59,7 +60,10 @@ func TestAdvice(t *testing.T) {
 		{"token revoked", ofControlPlane(server, apierrors.NewUnauthorized("x"), nil), "writes a new token"},
 		{"no answer", ofControlPlane(server, errors.New("connection refused"), nil), server + " can be reached from here"},
 		{"tenant removed", ofControlPlane(server, nil, nil), "become a tenant anew"},
-		{"tenant going", ofControlPlane(server, nil, going), "become a tenant anew"},
+		{"tenant going", ofControlPlane(server, nil, going), "spec.deletionPolicy of the ClusterBinding. Once the tenant is gone, kubectl bind repair"},
+		{"App Cluster that does not take the credential", ofAppCluster(apierrors.NewUnauthorized("x")), "Log in to this cluster again"},
+		{"App Cluster that does not answer", ofAppCluster(fmt.Errorf("%w: %w", cluster.ErrAppCluster, io.EOF)), "Look whether it runs"},
+		{"App Cluster of another CA", ofAppCluster(x509.UnknownAuthorityError{}), "The CA of the kubeconfig is not that of this server"},
 		{"forbidden", ofControlPlane(server, apierrors.NewForbidden(schema.GroupResource{Resource: "clusterbindings"}, "", nil), nil), "Ask the operators"},
 		{"foreign CRD", ofBinding(binding(v1alpha1.ReasonForeignCustomResourceDefinition)), "kubectl delete crd things.example.com"},
 		{"service withdrawn", ofBinding(binding(v1alpha1.ReasonAPIServiceExportNotFound)), "kubectl bind unbind things.example.com"},
@@ -100,7 +104,9 @@ func TestAdvice(t *testing.T) {
 		{"many reasons", ofObjects(named("things.example.com"), []behind.Object{{Reason: "TargetConflict"}, {Reason: "TargetForbidden"}, {Reason: "TargetConflict"}}), "TargetConflict: " + ofReason[klutchsync.ReasonConflict] + " TargetForbidden: " + ofReason[klutchsync.ReasonForbidden] + " All of them"},
 		{"one reason", behindBy(klutchsync.ReasonConflict, "x"), "The name is taken"},
 		{"all of them", behindBy(klutchsync.ReasonRefused, "x"), "kubectl bind status things.example.com"},
-		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "release them"},
+		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "leave the objects as they are"},
+		{"deletion refused", behindBy(klutchsync.ReasonRefused, "TargetRefused: "+klutchsync.BeingDeleted+"refuses it"), "kubectl bind unbind things.example.com --force"},
+		{"name of an earlier object", behindBy(klutchsync.ReasonConflict, "TargetConflict: x was made from "+klutchsync.EarlierObject), "with its data"},
 	} {
 		if !strings.Contains(c.got, c.want) {
 			t.Errorf("%s: %q, want %q in it", c.what, c.got, c.want)

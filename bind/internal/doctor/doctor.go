@@ -61,11 +61,7 @@ func open(ctx context.Context, config *rest.Config, now time.Time) (d *doctor, a
 	if err == nil {
 		d.meta, err = metadata.NewForConfig(config)
 	}
-	hint := "Name the App Cluster with --kubeconfig or --context."
-	if fates.Is(err, fates.Forbidden, fates.Terminating) {
-		hint = "An administrator of this cluster can look, or give you the rights."
-	}
-	d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint)
+	d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", ofAppCluster(err))
 	return d, all, err == nil
 }
 
@@ -218,6 +214,8 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		wrong = "it is not ready" + cluster.WaitingFor(b)
 	case d.unheard[b.Name]:
 		wrong, hint = "it was ready when another konnector said so", "See the check heartbeat."
+	case warning(b) != "":
+		wrong = "it is ready, with a warning: " + warning(b)
 	case d.silent:
 		well = "it was ready when the konnector said so last"
 	}
@@ -233,6 +231,14 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		return // of which the binding speaks
 	}
 	d.checkObjects(ctx, b, resource)
+}
+
+// warning is what a binding that is ready warns of, but for its claims and its objects, which have checks of their own.
+func warning(b *v1alpha1.APIServiceBinding) string {
+	others := []string{v1alpha1.ConditionClaimsInSync, v1alpha1.ConditionObjectsSynced, v1alpha1.ConditionObjectsAdopted}
+	return strings.TrimPrefix(cluster.Because(slices.DeleteFunc(slices.Clone(b.Status.Conditions), func(c v1alpha1.Condition) bool {
+		return c.Severity != v1alpha1.SeverityWarning || slices.Contains(others, c.Type)
+	})), ": ")
 }
 
 // checkObjects names the objects that are not in step, the oldest first.

@@ -201,17 +201,13 @@ func heldMessage(b *v1alpha1.APIServiceBinding, state klutchsync.Status) string 
 	}
 	return fmt.Sprintf("%d deleted objects wait, since so many went at once: what was deleted here is kept in the Control Plane Cluster, what vanished there is not made anew. "+
 		"The ones that are here say why in their annotation %s: kubectl bind status %s lists them%s. If all are meant, run: %s",
-		state.Held, klutchsync.MessageAnnotation, b.Name, gone, releaseCommand(b))
+		state.Held, klutchsync.MessageAnnotation, b.Name, gone, behind.ReleaseCommand(b))
 }
 
 func heldCopiesMessage(b *v1alpha1.APIServiceBinding, held int) string {
 	return fmt.Sprintf("%d copies, such as Secrets, are kept here although their originals in the Control Plane Cluster are gone or of another type, since so many went at once, as when that is "+
 		"restored from a backup: the annotation %s of the objects that they were for says which. If all are meant to go, run: %s",
-		held, klutchsync.MessageAnnotation, releaseCommand(b))
-}
-
-func releaseCommand(b *v1alpha1.APIServiceBinding) string {
-	return fmt.Sprintf("kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
+		held, klutchsync.MessageAnnotation, behind.ReleaseCommand(b))
 }
 
 // maxRelease is how much of the annotation that releases held deletions is compared, in bytes.
