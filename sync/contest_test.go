@@ -445,6 +445,47 @@ func TestOneCluster(t *testing.T) {
 	}
 }
 
+// TestRelatedGoNoFurther: a copy of a related object is no original for its own cluster: neither where source and target are
+// one cluster, nor with a Sync each way.
+func TestRelatedGoNoFurther(t *testing.T) {
+	all := []Related{{Resource: secrets, From: SourceSide, Names: []string{"*"}}}
+	for name, back := range map[string]bool{"one cluster": false, "two Syncs, each way": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
+					c.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+						if r.Resource == secrets && len(r.Object.Name) > 20 { // else there would be no end
+							return apierrors.NewForbidden(secrets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+						}
+						return do()
+					})
+				}
+				if back {
+					w.namespace(w.target, w.sourceNS)
+					defer w.run(Options{Mapper: Prefix("a-"), Related: all})()
+					w.from, w.to = w.to, w.from
+					defer w.run(Options{Mapper: Prefix("b-"), Related: all, Binding: "back", Finalizer: "example.org/back"})()
+				} else {
+					w.to = w.from
+					defer w.run(Options{Mapper: Prefix("a-"), Related: all})()
+				}
+				w.create(w.source, w.sourceNS, w.widget("x", `{"size":"small"}`, ``))
+				if back {
+					w.create(w.target, w.sourceNS, w.widget("y", `{"size":"small"}`, ``))
+				}
+				w.secret(w.source, w.sourceNS, "key", "a2V5")
+				time.Sleep(5 * time.Minute)
+				here, _ := w.fakeSource.Objects(secrets)
+				there, _ := w.fakeTarget.Objects(secrets)
+				if len(here)+len(there) != 2 {
+					t.Errorf("of one Secret there are %d", len(here)+len(there))
+				}
+			})
+		})
+	}
+}
+
 // Two Syncs between two clusters, one each way, make one target of an object, and none of that target.
 func TestCircle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -433,6 +433,85 @@ func TestI19ManyRefused(t *testing.T) {
 	}
 }
 
+// TestI19RefusedThatChange: what is refused and changes all the time, on either side, costs no more than what stays as it
+// is, and is told.
+func TestI19RefusedThatChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		edit    func(w *world, name string, n int)
+		refused func(fakecluster.Request) error // of one side
+		source  bool
+		reason  Reason
+	}{
+		"statuses": {
+			func(w *world, name string, n int) {
+				w.merge(w.target, w.targetNS, name, fmt.Sprintf(`{"status":{"phase":"%d"}}`, n), "status")
+			},
+			func(r fakecluster.Request) error {
+				if r.Subresource == "status" {
+					return forbidden(r)
+				}
+				return nil
+			}, true, ReasonStatus,
+		},
+		"specs": {
+			func(w *world, name string, n int) {
+				w.merge(w.source, w.sourceNS, name, fmt.Sprintf(`{"spec":{"size":"%d"}}`, n))
+			},
+			func(r fakecluster.Request) error {
+				if r.Verb == "apply" {
+					return apierrors.NewInternalError(errors.New(`failed calling webhook "w.example.org": connection refused`))
+				}
+				return nil
+			}, false, ReasonUnavailable,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const objects = 30
+				w := newFake(t)
+				var refuses atomic.Bool
+				var writes atomic.Int64
+				side := w.fakeTarget
+				if test.source {
+					side = w.fakeSource
+				}
+				side.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == widgets && refuses.Load() {
+						if err := test.refused(r); err != nil {
+							writes.Add(1)
+							return err
+						}
+					}
+					return do()
+				})
+				for n := range objects {
+					w.create(w.source, w.sourceNS, w.widget(fmt.Sprint("w", n), `{"size":"small"}`, ``))
+				}
+				defer w.run(Options{})()
+				time.Sleep(time.Minute)
+				refuses.Store(true)
+				play := func(times int) {
+					for n := range times {
+						for o := range objects {
+							test.edit(w, fmt.Sprint("w", o), n)
+						}
+						time.Sleep(10 * time.Second)
+					}
+				}
+				play(180)
+				writes.Store(0)
+				play(180)
+				if n := writes.Load(); n == 0 || n > 950 { // a request in two seconds, in half an hour
+					t.Errorf("%d refused writes in half an hour", n)
+				}
+				if said := w.get(w.source, w.sourceNS, "w7").GetAnnotations()[MessageAnnotation]; !strings.HasPrefix(said, string(test.reason)+": ") {
+					t.Errorf("it is told as %q, want %s", said, test.reason)
+				}
+			})
+		})
+	}
+}
+
 // I19: messages that are refused too stand in the way of nothing, and are forgotten with what they
 // would have told.
 func TestI19MessagesEnd(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/loss"
-	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
@@ -49,7 +48,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		result.Err, err = failed.err, failed.err
 	case failed.err != nil:
 		result.Err = failed.err
-		pause = c.tell(ctx, r, &result, c.refuse(key, r, began, failed))
+		pause = c.tell(ctx, r, &result, c.refuse(key, began, failed))
 		if failed.pair != nil {
 			pause = soonest(pause, failed.pair.delays)
 		}
@@ -69,12 +68,8 @@ type failure struct {
 }
 
 // refuse remembers a failure, so that what failed is asked ever more rarely.
-func (c *reconciler) refuse(key cache.ObjectName, r *record, began time.Time, failed failure) *refusal.Refusal {
-	ask, asked := failed.step.ask(), refusal.Asked{Wish: c.wish(key), Began: began}
-	if before := c.refused.Of(key, ask); before != nil && !before.Of(asked.Wish) {
-		r.wishes.Count(1, messagePause)
-	}
-	return c.refused.Refused(key, ask, asked, failed.err)
+func (c *reconciler) refuse(key cache.ObjectName, began time.Time, failed failure) *refusal.Refusal {
+	return c.refused.Refused(key, failed.step.ask(), refusal.Asked{Wish: c.wish(key), Began: began}, failed.err)
 }
 
 // ask is what the failure of a step, or of the looks before it, counts as that says nothing of what people
@@ -88,9 +83,9 @@ func (s step) ask() refusal.Ask {
 
 // next is the step of the plan. Marks that the source's API server did not take wait; nothing is decided after them
 // that could be done without.
-func (c *reconciler) next(p *pair, r *record, failed error) step {
+func (c *reconciler) next(p *pair, failed error) step {
 	want := decide(p.state)
-	if f, pause := c.postponed(p, r, failed != nil); f != nil && want.writesSourceMarks() {
+	if f, pause := c.postponed(p, failed != nil); f != nil && want.writesSourceMarks() {
 		p.delays = append(p.delays, delay{refusal.SourceWrite, f, pause})
 		want = stepWait
 	}
@@ -100,15 +95,12 @@ func (c *reconciler) next(p *pair, r *record, failed error) step {
 // postponed is the answer for which the marks wait, and for how long; nil if they may be written. An edit of the source
 // makes them due at once, but only the first few edits do: a program that edits all the time makes them due once a
 // minute. What has failed in this pass waits for the next.
-func (c *reconciler) postponed(p *pair, r *record, failed bool) (*refusal.Refusal, time.Duration) {
+func (c *reconciler) postponed(p *pair, failed bool) (*refusal.Refusal, time.Duration) {
 	f := c.refused.Of(p.key, refusal.SourceWrite)
 	if f == nil {
 		return nil, 0
 	}
-	pause := f.Wait()
-	if !f.Of(c.wish(p.key)) {
-		pause = r.wishes.Wait(pace.Burst, messagePause)
-	}
+	pause := f.Delay(c.wish(p.key), nil)
 	if pause <= 0 && !failed {
 		return nil, 0
 	}
@@ -279,7 +271,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if hook := c.reports.hooks.Unclaimed; hook != nil && c.observer.unclaimed(p) {
 			hook(ctx, p.key, p.name)
 		}
-		s := c.next(p, r, marks)
+		s := c.next(p, marks)
 		if s == stepRest || s == stepWait {
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
@@ -318,7 +310,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		case s.writesTarget() && !errors.Is(err, errUncounted): // it waits and is told as what is refused does, and the rest goes on
 			err = c.actor.refuseTarget(p, s, began, err)
 		case s.writesSourceMarks(): // these wait, and a status that does has its own time
-			c.refuse(key, r, began, failed)
+			c.refuse(key, began, failed)
 			marks, result.Err, err = err, err, nil
 		default:
 			return 0, failed

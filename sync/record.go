@@ -58,7 +58,6 @@ type record struct {
 	drift        drift
 	status       sourceStatus
 	marks        contest.Contest // that we put on the source
-	wishes       pace.Pace       // that were refused, each after another one
 	blind        time.Time       // since when the target cannot be looked at; zero if it can
 	ending       ending
 }

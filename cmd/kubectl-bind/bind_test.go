@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -490,7 +491,12 @@ func TestVerdict(t *testing.T) {
 	}{
 		{errors.New("whatever"), exitError, ""},
 		{errors.New(`Get "http://localhost:8080/apis": dial tcp: connect: connection refused`), exitError, "--kubeconfig"},
-		{errors.Join(errors.New("x"), bind.ErrNotReady), exitNotReady, "status"},
+		{errors.Join(errors.New("x"), bind.ErrNotReady), exitNotReady, "kubectl bind doctor"},
+		{fmt.Errorf("%w: 0 of 2 replicas run it", bind.ErrKonnectorNotReady), exitNotReady, "kubectl -n klutch-bind get pods"},
+		{fmt.Errorf("look in %w: %w", bind.ErrAppCluster, x509.UnknownAuthorityError{}), exitError, "The CA of the kubeconfig"},
+		{fmt.Errorf("look in %w: %w", bind.ErrAppCluster, context.DeadlineExceeded), exitNotReady, "The App Cluster does not answer"},
+		{fmt.Errorf("x is %w: it %w", bind.ErrInUse, bind.ErrDeleting), exitConflict, "kubectl bind unbind NAME --force"},
+		{&bind.ConsentError{Refused: []bind.Claim{claim("secrets", "")}}, exitConsent, "leave --reject-claim out and add --accept-claim things.example.com/secrets"},
 		{bind.ErrConflict, exitConflict, "status"},
 		{bind.ErrInUse, exitConflict, "Delete the objects"},
 		{consent, exitConsent, "--accept-claim things.example.com/secrets"},

@@ -356,7 +356,8 @@ func TestBind(t *testing.T) {
 	w.expectBinding("Accepted", "Rejected")
 
 	// Answers may change, and the right to remove copies outlives the consent.
-	w.expect(w.run("claims", "things.example.com", "--yes", "--reject-claim", "secret"), exitUsage, "no service claims that")
+	w.expect(w.run("claims", "things.example.com", "--yes", "--reject-claim", "secret"), exitUsage, "Did you mean: secrets?")
+	w.expect(w.run("claims", "things.example.com", "--yes", "--accept-claim", "pods"), exitUsage, "the service does not claim that")
 	w.expect(w.run("claims", "things.example.com", "--reject-claim", "secrets"), exitConsent, "cannot be bound without secrets")
 	w.expect(w.run("claims", "things.example.com", "--accept-claim", "configmaps"), exitOK, "Updated APIServiceBinding things.example.com")
 	w.expectBinding("Accepted", "Accepted")

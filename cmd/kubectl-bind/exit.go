@@ -89,6 +89,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{isAbandoned(err), exitNotReady, "The login was not finished in time. Run the command again; --timeout gives more time."},
 		{fates.Is(err, fates.Forbidden), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
 		{fates.Is(err, fates.Unauthorized), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
+		{strings.Contains(err.Error(), "http://localhost:8080/"), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."}, // what client-go takes for want of one
 		{errors.Is(err, bind.ErrAppCluster) && fates.IsDistrusted(err), exitError, "The CA of the kubeconfig is not that of this server: look whether --kubeconfig and --context name the App Cluster."},
 		{errors.Is(err, bind.ErrAppCluster) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded, fates.Unknown), exitNotReady, "The App Cluster does not answer as it should: look whether --kubeconfig and --context name it, and whether it runs."},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
@@ -107,7 +108,6 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, errNoCluster) || errors.Is(err, bind.ErrNoServer), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
 		{strings.HasPrefix(err.Error(), "context \""), exitError, "What there is, is listed by: kubectl config get-contexts"},
 		{strings.Contains(err.Error(), "no such host"), exitError, "Check the name in the URL."},
-		{strings.Contains(err.Error(), "http://localhost:8080/"), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."}, // what client-go takes for want of one
 		{strings.Contains(err.Error(), "connection refused"), exitError, "Nothing listens there. Check the URL, and that the server runs."},
 	} {
 		if row.fits {

@@ -50,6 +50,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/internal/hourly"
 )
 
@@ -430,15 +431,20 @@ func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	switch {
 	case ended, busy:
 	case kind == fates.Terminal:
-		log.Error(err, "reconcile failed, not retrying")
+		log.Error(clipped(err), "reconcile failed, not retrying")
 	case now.has(kind) && !before.has(kind):
-		log.Error(err, "reconcile failed, retrying", "failures", now.failures, "pause", pause.String())
+		log.Error(clipped(err), "reconcile failed, retrying", "failures", now.failures, "pause", pause.String())
 	case err != nil:
-		log.V(4).Info("reconcile failed again, or met another state than it had seen, retrying", "reason", err.Error())
+		log.V(4).Info("reconcile failed again, or met another state than it had seen, retrying", "reason", clipped(err).Error())
 	case before.told != 0:
 		log.Info("reconciled again", "failures", before.failures)
 	}
 }
+
+// maxLogged is how much of an error the log has, in bytes: an API server quotes webhooks and policies, at any length.
+const maxLogged = 1 << 10
+
+func clipped(err error) error { return fates.Reworded(err, text.Clip(err.Error(), maxLogged)) }
 
 // failing is ctx for a call with key, which may have failed before, and whether it is one of Meanwhile.
 func (q *Queue) failing(ctx context.Context, key cache.ObjectName) (since context.Context, meanwhile bool) {

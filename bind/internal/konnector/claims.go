@@ -8,9 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -53,7 +56,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 // want of them is asked again at once.
 func (p *pass) noteMissingRights(missing []string) {
 	r, before := p.record, p.record.missingRights
-	r.reviewed, r.missingRights = time.Now(), ""
+	r.nextReview, r.unreviewed, r.missingRights = time.Now().Add(keptEvery), trouble{}, ""
 	if len(missing) > 0 {
 		r.missingRights = permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
 	}
@@ -71,7 +74,7 @@ func (p *pass) noteMissingRights(missing []string) {
 // keepsRights looks now and then whether the rights on the bound kind are still there,
 // before they are used. What runs goes on: API servers refuse requests without a right.
 func (p *pass) keepsRights(ctx context.Context) {
-	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && p.record.missingRights == "" {
+	if left := time.Until(p.record.nextReview); left > 0 && p.record.missingRights == "" {
 		p.lookAgain(left)
 		return
 	}
@@ -79,14 +82,24 @@ func (p *pass) keepsRights(ctx context.Context) {
 }
 
 // review looks whether the rights on the bound kind are still there. An answer that fails is no
-// loss of rights: it is asked again.
+// loss of rights: it is asked again after pauses that grow, and the log says so where it lasts.
 func (p *pass) review(ctx context.Context) {
+	if left := time.Until(p.record.nextReview); left > 0 && !p.record.unreviewed.since.IsZero() {
+		p.lookAgain(left)
+		return
+	}
 	rules := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	missing, err := permission.Lacking(ctx, p.app.Calls, rules)
-	if err == nil {
-		p.noteMissingRights(missing)
+	if err != nil {
+		pause := max(p.record.unreviewed.growing(keptEvery, carryOutRarely), fates.Asked(err))
+		p.record.nextReview = time.Now().Add(pause)
+		p.lookAgain(pause)
+		if p.record.unreviewed.lasts() {
+			logr.FromContextOrDiscard(ctx).Info("this cluster does not say which rights the konnector has on a bound kind", "reason", cluster.Explain(err), "pause", pause.String())
+		}
+		return
 	}
-	if err != nil || p.record.missingRights == "" {
+	if p.noteMissingRights(missing); p.record.missingRights == "" {
 		p.lookAgain(keptEvery)
 	}
 }

@@ -104,7 +104,8 @@ type bindingRecord struct {
 	sync          made
 	stop          stop
 	legacy        legacyCopies
-	reviewed      time.Time // when its rights were last looked at while it ran
+	nextReview    time.Time // of its rights, while its Sync runs
+	unreviewed    trouble   // the App Cluster does not say which rights there are
 	missingRights string    // in words; empty if none is
 	unpermitted   trouble   // rights are missing
 	unread        trouble   // objects cannot be read

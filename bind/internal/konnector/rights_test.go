@@ -175,3 +175,38 @@ func TestSoonestLookWins(t *testing.T) {
 		}
 	})
 }
+
+// TestUnansweredReviewsArePaced: an App Cluster that does not say which rights the konnector has is asked ever more rarely.
+func TestUnansweredReviewsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSchemaWorld(t)
+		rules := w.permitted()
+		rules.bound[metav1.NamespaceAll] = true
+		p := w.pass()
+		p.export = w.export.DeepCopy()
+		for hour, most := range []int{30, 8, 8} { // at first each ten seconds, then each ten minutes
+			asked := 0
+			for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(keptEvery) {
+				next := p.record.nextReview
+				p.again = 0
+				p.keepsRights(t.Context())
+				p.review(t.Context()) // an object of which a request was refused has it looked at, too
+				if p.again <= 0 {
+					t.Fatal("nothing brings the next look")
+				}
+				if !p.record.nextReview.Equal(next) {
+					asked++
+				}
+			}
+			if asked == 0 || asked > most {
+				t.Errorf("hour %d: asked %d times, want at most %d", hour, asked, most)
+			}
+		}
+		w.app.Serve(fakecluster.Resource{GroupVersionResource: authorizationv1.SchemeGroupVersion.WithResource("selfsubjectrulesreviews"), Kind: "SelfSubjectRulesReview", Cluster: true, Plain: true})
+		time.Sleep(carryOutRarely)
+		p.again = 0
+		if p.keepsRights(t.Context()); p.again != keptEvery || p.record.missingRights != "" {
+			t.Errorf("once it answers it is asked again in %s, want %s: %s", p.again, keptEvery, p.record.missingRights)
+		}
+	})
+}

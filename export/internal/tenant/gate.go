@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -71,7 +72,7 @@ func admission(err error) (v1alpha1.Condition, error) {
 	if !errors.Is(err, ErrGateClosed) {
 		return v1alpha1.Condition{}, err
 	}
-	return v1alpha1.False(v1alpha1.ConditionAdmitted, v1alpha1.SeverityInfo, v1alpha1.ReasonGateClosed, err.Error()), nil
+	return v1alpha1.False(v1alpha1.ConditionAdmitted, v1alpha1.SeverityInfo, v1alpha1.ReasonGateClosed, text.Clip(fates.Stable(err), longestReason)), nil
 }
 
 // CheckGates returns an error if no annotation can open a gate of that name.

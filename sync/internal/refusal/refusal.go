@@ -28,6 +28,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/text"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 )
 
 // An Ask is what an API server was asked to take of an object.
@@ -52,11 +53,13 @@ type Refusal struct {
 	Detail string    // what it said, of a bounded length
 	Since  time.Time // when the first of these answers in a row was asked for, whatever was asked: people who go on to edit learn that it lasts
 
-	wish  string // hash of what was asked
-	seen  any    // what its answer depends on as well
-	asked int    // in a row
-	next  time.Time
-	early time.Time // when it may be asked again once its answer depends on something else
+	wish   string // hash of what was asked
+	seen   any    // what its answer depends on as well
+	asked  int    // in a row
+	next   time.Time
+	early  time.Time // when it may be asked again once its answer depends on something else
+	others pace.Pace // how often of late another wish was refused than before
+	other  time.Time // when another wish may be asked
 }
 
 // Pauses between two asks for the same.
@@ -64,6 +67,7 @@ const (
 	quick   = 200 * time.Millisecond // before the second ask for what may pass by itself
 	slow    = 5 * time.Second        // before the next ones, doubled each time
 	longest = 10 * time.Minute
+	edit    = time.Minute // before another wish is asked, after the first few in a row; longer in a crowd
 )
 
 // longestDetail keeps the words of others from filling our memory, in bytes.
@@ -104,12 +108,12 @@ func (r *Refusal) Passes() time.Duration {
 }
 
 // Delay is how long to wait before wish is asked again, 0 or less for not at all: if wish is not the refused one, if seen,
-// on which the answer depends, has changed since, or if the pause is over. A seen that changes all the time makes it due
-// ever more rarely, too.
+// on which the answer depends, has changed since, or if the pause is over. A wish that changes all the time is asked once
+// a minute, or as seldom as the budget of its line says, and a seen that does makes it due ever more rarely.
 func (r *Refusal) Delay(wish string, seen any) time.Duration {
 	switch {
 	case !r.Of(wish):
-		return 0
+		return min(time.Until(r.other), r.Wait())
 	case r.seen != seen:
 		return min(time.Until(r.early), r.Wait()) // it may have been woken
 	}
@@ -238,13 +242,7 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	defer l.mu.Unlock()
 	k := key{object, ask}
 	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: asked.Began, wish: asked.Wish, seen: asked.Seen}
-	if before := l.refusals[k]; before != nil {
-		r.Since = before.Since
-		if before.Of(asked.Wish) {
-			r.asked, r.wish = before.asked+1, before.wish
-		}
-	}
-	l.drop(k)
+	before := l.drop(k)
 	l.refusals[k] = r
 	at := place{ask, r.Kind}
 	if l.lines[at] == nil {
@@ -255,15 +253,35 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	if objects == fates.Few+1 {
 		l.budget.crowds.Add(1)
 	}
-	r.next = time.Now().Add(max(r.pause(objects, l.budget.share()), fates.Asked(err)))
+	each := l.budget.share()
+	r.follow(before, max(edit, r.share(objects, each)))
+	r.next = time.Now().Add(max(r.pause(objects, each), fates.Asked(err)))
 	if r.Kind.Fate() == fates.Again {
 		early := r.Kind.Pause(r.asked + 1)
 		if objects > fates.Few {
-			early = max(early, r.share(objects, l.budget.share()))
+			early = max(early, r.share(objects, each))
 		}
 		r.early = time.Now().Add(early)
 	}
 	return r
+}
+
+// follow notes which refusal was before this one, nil for none. The first few wishes after each other are asked at once,
+// as people edit; then one in each pause, and what is refused of these counts as refused in a row.
+func (r *Refusal) follow(before *Refusal, pause time.Duration) {
+	if before == nil {
+		return
+	}
+	r.Since, r.others = before.Since, before.others
+	if before.Of(r.wish) {
+		r.asked, r.wish = before.asked+1, before.wish
+	} else {
+		if r.others.Wait(pace.Burst, pause) > 0 {
+			r.asked = before.asked + 1
+		}
+		r.others.Count(1, pause)
+	}
+	r.other = time.Now().Add(r.others.Wait(pace.Burst, pause))
 }
 
 // Accepted forgets what was refused. Two others that were refused the same ask for the same kind

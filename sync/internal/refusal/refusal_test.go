@@ -244,3 +244,50 @@ func TestRecovered(t *testing.T) {
 		}
 	})
 }
+
+// TestI19WishesThatChange: what is refused is asked at once when people edit it, and a program that edits all the time costs
+// no more than what stays as it is: one object is asked once a minute, and a crowd keeps its budget.
+func TestI19WishesThatChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		objects, most int // requests in the second hour
+		err           error
+	}{
+		"one object":                        {1, 65, quota},
+		"one object, and a webhook":         {1, 65, webhook},
+		"one object that is not answered":   {1, 65, errors.New("no answer")},
+		"fifty":                             {50, 1850, quota},
+		"fifty that are not answered":       {50, 950, errors.New("no answer")}, // each is looked at, too
+		"a thousand, by far beyond a crowd": {1000, 2050, quota},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := NewLedger(&Budget{}, func(cache.ObjectName) {})
+				edit := 0
+				play := func(during time.Duration) (asked int) {
+					for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
+						edit++
+						for n := range test.objects {
+							if r, wish := l.Of(named(n), Spec), fmt.Sprint(edit); r == nil || due(r, wish, 1) {
+								l.Refused(named(n), Spec, Asked{wish, 1, time.Now()}, test.err)
+								asked++
+							}
+						}
+					}
+					return asked
+				}
+				if n := play(40 * time.Second); n != 4*test.objects {
+					t.Errorf("of the first four edits %d requests are made, want %d", n, 4*test.objects)
+				}
+				play(time.Hour)
+				if n := play(time.Hour); n == 0 || n > test.most {
+					t.Errorf("%d requests an hour, want at most %d", n, test.most)
+				}
+				time.Sleep(6 * time.Hour) // the program that edited has ended
+				l.Refused(named(0), Spec, Asked{"last", 1, time.Now()}, test.err)
+				if wait := l.Of(named(0), Spec).Delay("mended", 1); wait > 0 {
+					t.Errorf("an edit of a person waits %s", wait)
+				}
+			})
+		})
+	}
+}

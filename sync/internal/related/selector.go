@@ -78,20 +78,23 @@ func (f *filter) referencesBy(s Selector, u *unstructured.Unstructured) []string
 // rootCA is the ConfigMap that every cluster keeps in each of its namespaces.
 const rootCA = "kube-root-ca.crt"
 
-// mayTravel reports whether anything may select an original. Not copied are: a copy of the object under
-// the other name; a copy that this Sync made of an object of that name in a cluster that has been
-// replaced since; and what each cluster makes for itself: the
-// token of a service account, which API servers require to name it, and the CA.
+// mayTravel reports whether anything may select an original. Not copied are: a copy of an object of the cluster that
+// it would go to, which would have copies of copies without end, and be called something else each time; a copy that
+// this Sync made of an object of that name in a cluster that has been replaced since; and what each cluster makes for
+// itself: the token of a service account, which API servers require to name it, and the CA.
 func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
 	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" ||
 		original.GetName() == rootCA && f.Resource.GroupResource() == (schema.GroupResource{Resource: "configmaps"}) {
 		return false
 	}
 	from, made := f.Names.Origin(original)
-	if !made || !from.sameName(Origin{Name: copied}) {
-		return true
-	}
 	_, other := f.Names.Clusters()
+	switch {
+	case !made:
+		return true
+	case !from.sameName(Origin{Name: copied}):
+		return from.Cluster == "" || from.Cluster != other
+	}
 	ours, _ := madeBy(original, f.Manager)
 	return !ours && !from.sameCluster(Origin{Cluster: other})
 }
