@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -97,6 +99,51 @@ func TestP25Messages(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if n := len(w.fakeSource.Writes()) - before; n > pace.Burst+10 {
 			t.Errorf("%d writes in ten minutes", n)
+		}
+	})
+}
+
+// P25: nor do the words of a denial fill hooks, the Status or the log, where no message can tell of it.
+func TestP25Denials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.from = w.faulty(w.fakeSource, func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && isWrite(r) {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, errors.New(strings.Repeat("x", 200<<10)))
+			}
+			return do()
+		})
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		var longest, reports, lines atomic.Int64
+		note := func(text string) { longest.Store(max(longest.Load(), int64(len(text)))) }
+		s, err := New(w.from, w.to, widgets, Options{Mapper: table, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			reports.Add(1)
+			note(r.Message)
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := funcr.New(func(_, args string) {
+			lines.Add(1)
+			note(args)
+		}, funcr.Options{})
+		ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), log))
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(10 * time.Minute)
+		state := s.Status()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if reports.Load() == 0 || lines.Load() == 0 || state.Err == nil {
+			t.Fatalf("%d reports, %d lines in the log, %v", reports.Load(), lines.Load(), state.Err)
+		}
+		note(state.Err.Error())
+		if n := longest.Load(); n > 3<<10 { // with the names of the object around
+			t.Errorf("up to %d bytes are told", n)
 		}
 	})
 }
