@@ -63,10 +63,15 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	named := map[string]bool{}
 	for _, m := range mutants {
 		if len(m.Caught) == 0 && !m.Model && m.Real == "" {
 			t.Errorf("mutant %s: nothing is to notice it", m.Name)
 		}
+		if named[m.Name] {
+			t.Errorf("there are two mutants %s, which would be on together", m.Name)
+		}
+		named[m.Name] = true
 	}
 	if sources := plant(t, mutants); *plantMutants {
 		mutantsDie(t, mutants, sources)
