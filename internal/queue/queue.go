@@ -50,8 +50,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
-	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/internal/hourly"
+	"github.com/klutch-go/sdk/internal/text"
 )
 
 // A Priority says how soon a key is to be worked on.
