@@ -174,9 +174,13 @@ func (c *connection) readable(ctx context.Context, err error) {
 		c.queue.Add(c.secret.name) // it may be as it was, or not there: the watch shows neither
 		return
 	}
-	if fates.Is(err, fates.Forbidden, fates.Terminating) {
+	switch valid, session := c.state(); {
+	case fates.Is(err, fates.Forbidden, fates.Terminating):
 		c.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
 			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.secret.name, v1alpha1.Namespace)))
+		c.touch(c.secret.name)
+	case session == nil && isPending(valid): // it has not been read yet
+		c.set(pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Secret %s cannot be read: %s.", c.secret.name, cluster.Explain(err))))
 		c.touch(c.secret.name)
 	}
 	logr.FromContextOrDiscard(ctx).V(4).Info("watch of Secret interrupted", "reason", cluster.Explain(err))

@@ -124,6 +124,50 @@ func TestSecretReadAgain(t *testing.T) {
 	}
 }
 
+// TestUnreadableSecretIsTold: a binding says why its Secret cannot be read, whatever the App Cluster answers, and goes on
+// once it can be.
+func TestUnreadableSecretIsTold(t *testing.T) {
+	for _, answer := range fakecluster.Answers() {
+		refusal := answer.Err(fakecluster.Request{Resource: cluster.Secrets, Verb: "list"})
+		if answer.Kind == fates.Forbidden || answer.Kind == fates.Terminating || answer.Kind == fates.None {
+			continue // the konnector lacks a right, which is said in other words
+		}
+		t.Run(refusal.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				app := fakecluster.New()
+				var refused atomic.Bool
+				refused.Store(true)
+				app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == cluster.Secrets && refused.Load() {
+						return refusal
+					}
+					return do()
+				})
+				c := newConnection(&shared{app: &appCluster{
+					Clients:  cluster.Clients{Calls: app.Client(), Watches: app.Client()},
+					bindings: cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{indexSecret: bySecret}),
+				}}, cache.NewObjectName(v1alpha1.Namespace, "kubeconfig"))
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- c.run(ctx) }()
+				time.Sleep(5 * time.Minute)
+				if said, _ := c.state(); !strings.Contains(said.Message, "Secret klutch-bind/kubeconfig cannot be read: ") {
+					t.Errorf("it is told as %+v", said)
+				}
+				refused.Store(false)
+				time.Sleep(15 * time.Minute)
+				if said, _ := c.state(); isPending(said) {
+					t.Errorf("once it can be read: %+v", said)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // TestWaitsArePaced: what people wait for is looked at often for a while, and then as often as all else: a
 // platform may never end it. That another App Cluster gives the tenant up is heard of at once.
 func TestWaitsArePaced(t *testing.T) {
