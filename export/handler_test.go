@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -497,5 +498,29 @@ func TestClusterIsDown(t *testing.T) {
 	page, err := b.Submit(t.Context(), page.Forms[0])
 	if err != nil || page.Status != http.StatusServiceUnavailable || strings.Contains(page.Body, "127.0.0.1:1:") {
 		t.Errorf("bind without a cluster: %+v %v", page, err)
+	}
+}
+
+// undecided is an authorizer whose API server does not answer.
+type undecided struct{}
+
+func (undecided) Authorize(context.Context, *auth.Identity, Service) error {
+	return errors.New("the control plane does not answer")
+}
+
+// TestClusterIsDownAtTheLogin: a login that the control plane cannot go on with ends for the terminal, too.
+func TestClusterIsDownAtTheLogin(t *testing.T) {
+	c := openCounter(t, func(o *Options) { o.Authorizer = undecided{} })
+	told := make(chan url.Values, 1)
+	terminal := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.URL.Query() }))
+	defer terminal.Close()
+	c.signIn(c.browser("ada", "engine"), "ada", "engine", "service", "widgets.example.org", "redirect_uri", terminal.URL+"/callback")
+	select {
+	case said := <-told:
+		if said.Get("error") != handshake.CodeUnavailable || said.Get("error_description") == "" || said.Get("code") != "" {
+			t.Errorf("the terminal hears %v", said)
+		}
+	default:
+		t.Error("the terminal hears nothing")
 	}
 }

@@ -159,10 +159,25 @@ func (h *logins) signIn(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	if err := h.sessions.keep(r.Context(), w, s); err != nil {
-		h.pages.internal(w, r, err)
+		h.giveUp(w, r, s.Login, err)
 		return
 	}
 	http.Redirect(w, r, devicePage, http.StatusSeeOther)
+}
+
+// giveUp ends a login that the control plane cannot go on with: the browser has no session yet in which a person could try
+// again, so that the CLI hears of it, as far as it understands that.
+func (h *logins) giveUp(w http.ResponseWriter, r *http.Request, l login, err error) {
+	h.visitors.failed(r, err)
+	p := unable
+	switch {
+	case l.UserCode != "":
+		p.Again = signInFor(l.UserCode)
+	case l.Redirect != "" && !l.Legacy: // that CLI understands no refusal
+		p.Next = "Go back to your terminal and run the command again in a minute. If it stays like this, tell the platform team."
+		p.Refresh = l.back(h.opts.External.String(), refusalValues(&auth.Error{Code: CodeUnavailable, Description: p.What}))
+	}
+	h.pages.fail(w, r, p)
 }
 
 // welcome shows the services, unless that would be of no use.
@@ -170,7 +185,7 @@ func (h *logins) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 	if asked := s.Login.Services; len(asked) > 0 {
 		o, err := h.binder.check(r.Context(), s, asked)
 		if err != nil {
-			h.pages.internal(w, r, err)
+			h.giveUp(w, r, s.Login, err)
 			return
 		}
 		if o.missing() == len(asked) {
@@ -180,7 +195,7 @@ func (h *logins) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	if err := h.sessions.keep(r.Context(), w, s); err != nil {
-		h.pages.internal(w, r, err)
+		h.giveUp(w, r, s.Login, err)
 		return
 	}
 	target := "/services"

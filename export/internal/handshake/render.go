@@ -94,14 +94,17 @@ func (h *renderer) crossOrigin(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// unable is what a person is shown where the control plane fails.
+var unable = problem{
+	Status: http.StatusServiceUnavailable, Title: "The platform cannot do this now",
+	What: "The control plane could not do what is needed. The reason is in the log of the backend.",
+	Next: "Try again in a minute. If it stays like this, tell the platform team.",
+}
+
 // internal shows that something is wrong on our side, and logs what.
 func (h *renderer) internal(w http.ResponseWriter, r *http.Request, err error) {
 	h.visitors.failed(r, err)
-	h.fail(w, r, problem{
-		Status: http.StatusServiceUnavailable, Title: "The platform cannot do this now",
-		What: "The control plane could not do what is needed. The reason is in the log of the backend.",
-		Next: "Try again in a minute. If it stays like this, tell the platform team.",
-	})
+	h.fail(w, r, unable)
 }
 
 // instead answers what no route of mux serves, which has words for programmers only.
