@@ -386,7 +386,7 @@ func plantedFaults() []plantedFault {
 				w.controlPlane.patch(t, clustersGVR, cache.NewObjectName(tenant, "cluster"), map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}})
 				w.controlPlane.delete(t, clustersGVR, tenant, "cluster")
 				eventually(t, func() error {
-					return w.doctorSays(t, plantedFault{check: "control-plane", says: "removes this cluster's tenant", next: "to become a tenant anew"})
+					return w.doctorSays(t, plantedFault{check: "control-plane", says: "removes this cluster's tenant", next: "spec.deletionPolicy of the ClusterBinding"})
 				})
 				w.controlPlane.delete(t, accountsGVR, tenant, v1alpha1.TenantServiceAccount)
 				w.tokenIsOver(t)
