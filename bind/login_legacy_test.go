@@ -19,10 +19,7 @@ func TestLoginThroughBrowser(t *testing.T) {
 	for _, encoding := range map[string]*base64.Encoding{"std": base64.StdEncoding, "url": base64.URLEncoding, "raw": base64.RawURLEncoding} {
 		b := newFakeBackend(t)
 		c := mustClient(t, b.URL)
-		p := &v1alpha1.BindingProvider{AuthenticationMethods: []v1alpha1.AuthenticationMethod{{
-			Method: v1alpha1.MethodOAuth2CodeGrant, OAuth2CodeGrant: &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: b.URL + "/authorize"},
-		}}}
-		r, err := c.Login(t.Context(), p, LoginOptions{ClusterID: "abc123", Open: func(target string) error {
+		r, err := c.Login(t.Context(), withoutTokenEndpoint(b.URL), LoginOptions{ClusterID: "abc123", Open: func(target string) error {
 			u, _ := url.Parse(target)
 			q := u.Query()
 			if q.Get("c") != "abc123" || q.Get("s") == "" {
@@ -67,4 +64,11 @@ func nuisance(t *testing.T, callback string, encoding *base64.Encoding) {
 			t.Errorf("%s %s as %q = %d, want %d", c.method, c.url, c.host, resp.StatusCode, c.want)
 		}
 	}
+}
+
+// withoutTokenEndpoint is what a backend says of itself that knows the legacy login alone.
+func withoutTokenEndpoint(backend string) *v1alpha1.BindingProvider {
+	return &v1alpha1.BindingProvider{AuthenticationMethods: []v1alpha1.AuthenticationMethod{{
+		Method: v1alpha1.MethodOAuth2CodeGrant, OAuth2CodeGrant: &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: backend + "/authorize"},
+	}}}
 }

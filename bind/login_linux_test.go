@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/klutch-go/sdk/internal/test/otheruser"
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // TestP17OtherUsersCannotCompleteALegacyLogin: at a backend without a token endpoint the session of a login is in the URL that
@@ -18,10 +17,7 @@ import (
 func TestP17OtherUsersCannotCompleteALegacyLogin(t *testing.T) {
 	b := newFakeBackend(t)
 	c := mustClient(t, b.URL)
-	p := &v1alpha1.BindingProvider{AuthenticationMethods: []v1alpha1.AuthenticationMethod{{
-		Method: v1alpha1.MethodOAuth2CodeGrant, OAuth2CodeGrant: &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: b.URL + "/authorize"},
-	}}}
-	r, err := c.Login(t.Context(), p, LoginOptions{ClusterID: "abc123", Open: func(target string) error {
+	r, err := c.Login(t.Context(), withoutTokenEndpoint(b.URL), LoginOptions{ClusterID: "abc123", Open: func(target string) error {
 		u, err := url.Parse(target)
 		if err != nil {
 			return err

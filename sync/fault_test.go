@@ -433,8 +433,8 @@ func TestI19ManyRefused(t *testing.T) {
 	}
 }
 
-// TestI19RefusedThatChange: what is refused and changes all the time, on either side, costs no more than what stays as it
-// is, and is told.
+// TestI19RefusedThatChange: a refused write whose content changes all the time, on either side, costs no more than one that
+// stays the same, and is told.
 func TestI19RefusedThatChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit    func(w *world, name string, n int)

@@ -267,7 +267,7 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 }
 
 // follow notes which refusal was before this one, nil for none. The first few wishes after each other are asked at once,
-// as people edit; then one in each pause, and what is refused of these counts as refused in a row.
+// as people edit; then one in each pause, and a refusal of these counts as one more in a row.
 func (r *Refusal) follow(before *Refusal, pause time.Duration) {
 	if before == nil {
 		return

@@ -245,7 +245,7 @@ func TestRecovered(t *testing.T) {
 	})
 }
 
-// TestI19WishesThatChange: what is refused is asked at once when people edit it, and a program that edits all the time costs
+// TestI19WishesThatChange: a refused wish is asked at once when people edit it, and a program that edits all the time costs
 // no more than what stays as it is: one object is asked once a minute, and a crowd keeps its budget.
 func TestI19WishesThatChange(t *testing.T) {
 	for name, test := range map[string]struct {
