@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long something may take that takes milliseconds on an idle machine.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 var testenv = env.New()
 
