@@ -60,7 +60,7 @@ lint: arrows
 tidy:
 	for m in . internal/test/kube; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 ci: LONG := 1
-ci: SEEDS := 12000
+ci: SEEDS := 4000
 ci: FUZZTIME := 5s
 # sim and rest run these, with more histories and a longer rest.
 ci: SKIP := ^(TestSim|TestReadme|TestOperatorExample)$$

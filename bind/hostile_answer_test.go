@@ -174,7 +174,6 @@ func TestP8HostilePlatform(t *testing.T) {
 		values[i] = int64(1)
 	}
 	space := object(v1alpha1.GroupVersion.String(), "APIServiceNamespace", tenant, "flood", map[string]any{"status": map[string]any{"values": values}})
-	gadget := object("example.org/v1", "Gadget", s.service, "flood", map[string]any{"spec": map[string]any{"size": int64(1)}, "status": map[string]any{"note": strings.Repeat("x", 30_000)}})
 	export := object(v1alpha1.GroupVersion.String(), "APIServiceExport", tenant, "flood", map[string]any{"spec": map[string]any{"values": values}})
 	dense := object("example.org/v1", "Gadget", s.service, "flood", map[string]any{"status": map[string]any{"values": values}})
 	const tooLarge = v1alpha1.ReasonControlPlaneAnswerTooLarge
@@ -198,7 +197,7 @@ func TestP8HostilePlatform(t *testing.T) {
 		silence := attack{"", testplatform.All, testplatform.Hang(), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time"}
 		trickle := silence
 		trickle.fault = testplatform.Trickle(100 * time.Millisecond)
-		flood := attack{"", testplatform.Read("gadgets"), testplatform.EndlessEvents("ADDED", gadget, false), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"}
+		flood := attack{"", testplatform.Read("gadgets"), testplatform.EndlessEvents("ADDED", dense, false), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"}
 		s.withstands(t, map[string]attack{gadgets: flood, gizmos: silence, gears: trickle})
 	})
 	t.Run("P8 honest again", s.honest)

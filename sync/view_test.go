@@ -73,6 +73,7 @@ func TestSilentWatch(t *testing.T) {
 		defer w.run(Options{})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		time.Sleep(time.Second)         // what the Sync writes to the source after that has been answered: such an answer shows it too
 		w.fakeSource.Lag(widgets, true) // for the watches that there are
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
 		time.Sleep(watchstore.Silence / 2)
