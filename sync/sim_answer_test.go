@@ -148,6 +148,7 @@ type refusal struct {
 	first  map[string]int    // what was asked, how often in the first 20 minutes
 	lately map[string][2]int // what was asked, how often it met the refusal and how often in all
 	lists  int               // of late, that went well
+	moved  int               // how often all was changed of late
 }
 
 // refusing is a refusal by a number: the answer, and in its hundreds the side and whether writes
@@ -253,6 +254,17 @@ func (p *simPlan) refuseLater(r *rand.Rand) {
 	}
 	if len(all) > 0 {
 		p.later = all[r.IntN(len(all))].hour(p.hour.name)
+	}
+}
+
+// wishesMove is the trait of a history in whose last hour users and providers change, three times a minute, what is refused.
+const wishesMove = "all changes while it is refused"
+
+// move has one history in eight of those with a refusal in the last hour keep changing what is refused. They are drawn apart,
+// so that the others stay what they were.
+func (p *simPlan) move(r *rand.Rand) {
+	if r.IntN(8) == 0 && strings.HasSuffix(p.hour.kind, " refused for an hour") && p.later.act == nil {
+		p.traits = append(p.traits, wishesMove)
 	}
 }
 
@@ -387,19 +399,22 @@ func (r *refusal) lasts(s *sim, c *call) error {
 
 // What a refusal may cost once it has lasted, and when it has to be told.
 const (
-	toldWithin  = time.Minute
-	refusedFor  = time.Hour
-	refusedLate = 20 * time.Minute // the last ones of the hour
-	mostRefused = 6                // of the same of an object in these, by each konnector: one in ten minutes, and message, finalizer, mark and adoption are patches each
-	mostPatches = 12               // and of patches of a target, of which a takeover has two, each asked again at once where another state was met
-	mostBeside  = 6                // looks that these need, of the same
-	mostReads   = 40               // live reads of an object that are refused, one in 30 seconds as of what waits for the end of an outage, or that others need
-	mostLooks   = 60               // lists and watches of a view, one in 30 seconds, and half as many again for jitter
-	mostSoon    = 600              // of one that meets no answer, or one of an API server that fails, one in 2.5 seconds, and a fourth for jitter
-	mostFenced  = 160              // looks at who the clusters are: one in 20 seconds if they fail, and as many for objects that wait for the answer
-	mostInAll   = 500              // for the whole binding, by each konnector: most of it is who the clusters are, or schemas whose reads fail
-	mostAfter   = 4                // of the same after a list, after which all is asked again
-	mostSchemas = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
+	toldWithin   = time.Minute
+	refusedFor   = time.Hour
+	refusedLate  = 20 * time.Minute // the last ones of the hour
+	mostRefused  = 6                // of the same of an object in these, by each konnector: one in ten minutes, and message, finalizer, mark and adoption are patches each
+	mostPatches  = 12               // and of patches of a target, of which a takeover has two, each asked again at once where another state was met
+	mostBeside   = 6                // looks that these need, of the same
+	mostReads    = 40               // live reads of an object that are refused, one in 30 seconds as of what waits for the end of an outage, or that others need
+	mostLooks    = 60               // lists and watches of a view, one in 30 seconds, and half as many again for jitter
+	mostSoon     = 600              // of one that meets no answer, or one of an API server that fails, one in 2.5 seconds, and a fourth for jitter
+	mostFenced   = 160              // looks at who the clusters are: one in 20 seconds if they fail, and as many for objects that wait for the answer
+	mostInAll    = 500              // for the whole binding, by each konnector: most of it is who the clusters are, or schemas whose reads fail
+	mostAfter    = 4                // of the same after a list, after which all is asked again
+	mostMoving   = 28               // of the same of an object that changes all the time: one a minute, and those that users wait for
+	mostChanging = 140              // if it may pass by itself: two of each change, and a retry
+	movesEvery   = 20 * time.Second // what changes all the time
+	mostSchemas  = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
 )
 
 // endure has an API server refuse for an hour, in a world in which all else is well, and users
@@ -421,17 +436,32 @@ func (s *sim) endure() *violation {
 	if broken := s.told18(); broken != nil {
 		return broken
 	}
-	s.pass(refusedFor - refusedLate - toldWithin)
+	s.moves(r, refusedFor-refusedLate-toldWithin)
 	clear(r.lately)
-	r.lists = 0
-	s.pass(refusedLate)
+	r.lists, r.moved = 0, 0
+	s.moves(r, refusedLate)
 	s.costs(r)
-	s.dwindles(r)
+	if r.moved == 0 {
+		s.dwindles(r)
+	}
 	s.spares(r)
 	if r.begun = false; r.Kind == fates.Contested {
 		s.letGo()
 	}
 	return s.model.broken
+}
+
+// moves lets time pass, in which users and providers change what they have if the history has them do so.
+func (s *sim) moves(r *refusal, d time.Duration) {
+	if !s.plan.has(wishesMove) {
+		s.pass(d)
+		return
+	}
+	for end := time.Now().Add(d); time.Now().Before(end) && s.model.broken == nil; r.moved++ {
+		s.token++
+		s.edits()
+		s.pass(min(movesEvery, time.Until(end)))
+	}
 }
 
 // busy has a provider write a credential, a status that refers to it, and what its own, and a user a Secret.
@@ -509,6 +539,11 @@ func (s *sim) costs(r *refusal) {
 		n := r.lately[asks]
 		words := strings.Fields(asks)
 		most, beside := mostRefused, mostBeside
+		if r.moved > 0 { // what goes well is as often as it is changed
+			if most, n[1] = mostMoving, n[0]; r.Kind.Fate() != fates.Refused {
+				most = mostChanging
+			}
+		}
 		if views := s.plan.views(); words[3] == "secrets" && looks(words[2]) {
 			n[0], n[1] = n[0]/views, n[1]/views
 		}
@@ -522,11 +557,14 @@ func (s *sim) costs(r *refusal) {
 		case words[3] == "namespaces" || words[3] == "customresourcedefinitions":
 			most, beside = mostFenced, mostFenced
 			sums[words[0]] += n[1]
+		case r.moved > 0 && (words[2] == "patch" || words[2] == "apply" && r.Kind == fates.Contested):
+			most *= 2 // message, finalizer and mark; a takeover has two, and so has an apply that is asked by force
+			sums[words[0]] += n[1]
 		case words[2] == "patch" && r.side == sideTarget:
 			most = mostPatches
 			sums[words[0]] += n[1]
 		case words[2] == "get":
-			most, beside = mostReads, mostReads
+			most, beside = max(most, mostReads), mostReads
 			sums[words[0]] += n[1]
 		default:
 			sums[words[0]] += n[1]
@@ -536,7 +574,7 @@ func (s *sim) costs(r *refusal) {
 		}
 	}
 	for k, n := range sums {
-		if n > mostInAll+10*mostAfter*r.lists {
+		if n > mostInAll+10*mostAfter*r.lists+8*r.moved {
 			s.model.breaks("I19", "%d requests of %s in the last %v of an hour of %v to %s", n, k, refusedLate, r.Err(fakecluster.Request{}), r.name)
 		}
 	}

@@ -276,10 +276,10 @@ func (r *Refusal) follow(before *Refusal, pause time.Duration) {
 	if before.Of(r.wish) {
 		r.asked, r.wish = before.asked+1, before.wish
 	} else {
+		r.others.Count(1, pause)
 		if r.others.Wait(pace.Burst, pause) > 0 {
 			r.asked = before.asked + 1
 		}
-		r.others.Count(1, pause)
 	}
 	r.other = time.Now().Add(r.others.Wait(pace.Burst, pause))
 }
