@@ -16,6 +16,13 @@
 // object that was replaced ([Replaced]) is no invalid one ([Invalid]); a namespace on its
 // way out ([Terminating]) is no lack of rights ([Forbidden]).
 //
+// The fate says when people are told, and the caller knows where. A request about one object of a Sync: a
+// message on its source, as an annotation, an Event and a call of a hook. A list or a watch of a Sync: its
+// Status, which the konnector turns into the condition InformersSynced of the binding. Any other request of
+// the konnector: the condition of the binding whose step it belongs to. A request of the backend: a condition of
+// the tenant's APIServiceExport, APIServiceExportRequest or ClusterBinding; at a login, the page and the terminal. The log
+// has a line when the kind of the error changes, and then one an hour.
+//
 // Of looks at the reason, and at the code where the reason is none that Kubernetes
 // defines, as proxies have it. It costs as much as one of apimachinery's questions.
 package fates

@@ -24,7 +24,7 @@ import (
 // deleted to the end.
 func (p *pass) checkOffer(context.Context) (bool, error) {
 	p.passOn(v1alpha1.ConditionProviderInSync, "Its schema and claims stay as they are until the operators of %s have mended that.")
-	p.passOn(v1alpha1.ConditionOffered, "What was synced stays, and can be deleted. Ask the operators of %s for it; everything goes on when it is offered to you again.")
+	p.passOn(v1alpha1.ConditionOffered, "What was synced stays, and can be deleted as long as its kind is served. Ask the operators of %s for it; everything goes on when it is offered to you again.")
 	p.passOn(v1alpha1.ConditionLoginCurrent, "Until a login at %s nothing is synced once the credential ends.")
 	return true, nil
 }

@@ -30,7 +30,7 @@ func TestOffer(t *testing.T) {
 		},
 		"withdrawn": {
 			said: []v1alpha1.Condition{no("Offered", "Error", "NotOffered", "It is not.")},
-			want: []string{"Offered=False NotOffered@0 The provider says: It is not. What was synced stays, and can be deleted. " +
+			want: []string{"Offered=False NotOffered@0 The provider says: It is not. What was synced stays, and can be deleted as long as its kind is served. " +
 				"Ask the operators of Acme for it; everything goes on when it is offered to you again."},
 		},
 		"P13 the last login is too old": {

@@ -41,7 +41,7 @@ func (e *Exports) offered(ctx context.Context, export *v1alpha1.APIServiceExport
 }
 
 func withdraw(reason, message string) v1alpha1.Condition {
-	return v1alpha1.False(v1alpha1.ConditionOffered, v1alpha1.SeverityError, reason, message+": nothing of it can be made or changed any more; what there is stays, and can be deleted")
+	return v1alpha1.False(v1alpha1.ConditionOffered, v1alpha1.SeverityError, reason, message+": nothing of it can be made or changed any more; what there is stays, and can be deleted as long as its kind is served")
 }
 
 // noteOffered remembers on an export whether it may be used. Its tenant writes into
