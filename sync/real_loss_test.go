@@ -121,19 +121,27 @@ func (w *world) deleteKind() {
 	}
 }
 
+// deleteObjectsAndKind deletes the kind once there have been no objects of it for half a second. Each that comes back
+// meanwhile is deleted, too.
 func (w *world) deleteObjectsAndKind() {
 	w.Helper()
+	var none time.Time // since when
 	all := w.target.Resource(widgets).Namespace("default")
 	w.until("there are no objects of the kind", func() bool {
 		list, err := all.List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.Fatal(err)
 		}
-		if len(list.Items) == 0 {
-			return true
-		}
-		if err := all.DeleteCollection(w.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			w.Fatal(err)
+		switch {
+		case len(list.Items) == 0 && none.IsZero():
+			none = time.Now()
+		case len(list.Items) == 0:
+			return time.Since(none) > 500*time.Millisecond
+		default:
+			none = time.Time{}
+			if err := all.DeleteCollection(w.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+				w.Fatal(err)
+			}
 		}
 		return false
 	})
