@@ -24,7 +24,7 @@ kube: ## the servers of Kubernetes, once a machine: it says how long
 quick: ## what needs no API server, in about a minute, with fewer garbage collections
 	GOGC=400 $(GO) test -short -vet=off ./...
 test: kube ## the end-to-end tests on real control planes included; with LONG=1 the ones that take minutes each, too; lint vets; GOGC as above
-	$(if $(LONG),KLUTCH_TEST_LONG=1 )GOGC=400 $(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -p $(ATONCE) -parallel $(PARALLEL) $(if $(SKIP),-skip '$(SKIP)' )-timeout 45m $(PACKAGES)
+	$(if $(LONG),KLUTCH_TEST_LONG=1 )GOGC=400 $(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -p $(ATONCE) -parallel $(PARALLEL) $(if $(SKIP),-skip '$(SKIP)' )-timeout 55m $(PACKAGES)
 race: export CGO_ENABLED := 1
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)

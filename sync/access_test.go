@@ -446,6 +446,7 @@ const requestsOfAsk = 3
 // I19: access that is refused, or is granted and does not work, is asked for ever more rarely, however
 // many namespaces there are. Once it can be had, all have it within a minute, and nothing tells of it.
 func TestI19AccessIsPaced(t *testing.T) {
+	t.Parallel()
 	for why, refuse := range map[string]func(d *doorkeeper, namespace string){
 		"refused":  func(d *doorkeeper, namespace string) { d.set(namespace, errors.New("a policy does not admit it")) },
 		"not real": func(d *doorkeeper, namespace string) { d.hollow(namespace, true) },

@@ -682,6 +682,7 @@ func TestCopiesOfTwoKonnectorsAreCounted(t *testing.T) {
 // A copy that has gone with its original, or was not let go, and has it back at once, is counted when it
 // goes again: what was let pass then is no word for later.
 func TestCopiesAreCountedEachTime(t *testing.T) {
+	t.Parallel()
 	const n, limit = 30, 10
 	for restored, want := range map[bool]int{false: n - limit, true: n} {
 		synctest.Test(t, func(t *testing.T) {

@@ -389,6 +389,7 @@ func TestConflictOfEachWrite(t *testing.T) {
 // I19: the objects of a Sync that are refused share a request in two seconds, whatever the answer
 // is, also where each of them is asked once in ten minutes. Reads, messages and lists count, too.
 func TestI19ManyRefused(t *testing.T) {
+	t.Parallel()
 	seen := map[fates.Kind]bool{}
 	for _, answer := range fakecluster.Answers() {
 		of := slices.Contains([]fates.Kind{fates.Forbidden, fates.Failing, fates.Absent, fates.Undeclared, fates.TooLarge, fates.Conflict, fates.Exists}, answer.Kind)
@@ -436,6 +437,7 @@ func TestI19ManyRefused(t *testing.T) {
 // TestI19RefusedThatChange: a refused write whose content changes all the time, on either side, costs no more than one that
 // stays the same, and is told.
 func TestI19RefusedThatChange(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		edit    func(w *world, name string, n int)
 		refused func(fakecluster.Request) error // of one side
@@ -627,6 +629,7 @@ func TestAnotherMessageGoesAtOnce(t *testing.T) {
 // A source that may not be written is written as soon as people have mended it, be it by an
 // annotation, and no more often for one that is another one each second.
 func TestMendedByAnAnnotation(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
 		seen := func(name string) *unstructured.Unstructured { return w.get(w.source, w.sourceNS, name) }
@@ -687,6 +690,7 @@ func TestMendedAfterABurst(t *testing.T) {
 // I19: a target that cannot be read, after a write of which no answer tells what came, is read ever
 // more rarely whatever the answer is and whatever happens to it, and its status and what stands in its way are told meanwhile.
 func TestI19RefusedReads(t *testing.T) {
+	t.Parallel()
 	for _, answer := range fakecluster.Answers() {
 		if slices.Contains([]fates.Kind{fates.Absent, fates.Unserved}, answer.Kind) {
 			continue // then it is not there

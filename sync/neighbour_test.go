@@ -25,6 +25,7 @@ import (
 // request, however many there are, and time is virtual: what is measured is the engine,
 // and nothing that engine, API servers and load would share on one machine.
 func TestI13Neighbours(t *testing.T) {
+	t.Parallel()
 	alone := slowest(t, func(context.Context, *town) {})
 	if alone < 40*time.Millisecond {
 		t.Fatalf("alone: %v, less than one request takes", alone)

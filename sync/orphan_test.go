@@ -223,6 +223,7 @@ func TestHeldOrphansCostNothing(t *testing.T) {
 
 // Deletions that wait for hours, for a release or for a provider's finalizer, cost ever fewer live reads.
 func TestLongDeletionsAreReadRarely(t *testing.T) {
+	t.Parallel()
 	const many = 30
 	for name, c := range map[string]struct {
 		opts Options

@@ -92,6 +92,7 @@ func TestP25StatusEmptied(t *testing.T) {
 
 // A large status counts as several. Another object does not wait for it.
 func TestP25StatusBytes(t *testing.T) {
+	t.Parallel()
 	paced(t, func(w *world, report func(name, status string)) {
 		before := len(w.fakeSource.Writes())
 		for n := range 200 {
@@ -164,6 +165,7 @@ func TestP25StatusFlood(t *testing.T) {
 // I19: a refusal that lasts for hours is logged when it begins, and then once an hour for all objects,
 // whatever the answer is, also where an API server finds other words each time.
 func TestLogOnceAnHour(t *testing.T) {
+	t.Parallel()
 	const denied, cannot = "access to an object is denied", "object cannot be synced"
 	widget := schema.GroupKind{Group: "example.org", Kind: "Widget"}
 	for answer, a := range map[string]struct {

@@ -684,6 +684,7 @@ func TestI19TakenNamesArePaced(t *testing.T) {
 // A copy that is refused, for whatever reason, is asked again ever more rarely, told, and remembered,
 // without a word of what the API server said, and made soon after the reason has gone for another one.
 func TestRefusedCopies(t *testing.T) {
+	t.Parallel()
 	going := apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("because namespace s3cret is being terminated"))
 	going.ErrStatus.Details.Causes = append(going.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"})
 	for _, a := range map[string]struct {
