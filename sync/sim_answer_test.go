@@ -260,10 +260,10 @@ func (p *simPlan) refuseLater(r *rand.Rand) {
 // wishesMove is the trait of a history in whose last hour users and providers change, three times a minute, what is refused.
 const wishesMove = "all changes while it is refused"
 
-// move has one history in eight of those with a refusal in the last hour keep changing what is refused. They are drawn apart,
-// so that the others stay what they were.
-func (p *simPlan) move(r *rand.Rand) {
-	if r.IntN(8) == 0 && strings.HasSuffix(p.hour.kind, " refused for an hour") && p.later.act == nil {
+// move has one history in 128, if its last hour is a refusal, keep changing what is refused: such an hour takes seconds
+// to simulate. They are drawn apart, so that the others stay what they were.
+func (p *simPlan) move() {
+	if p.seed%128 == 2 && strings.HasSuffix(p.hour.kind, " refused for an hour") && p.later.act == nil {
 		p.traits = append(p.traits, wishesMove)
 	}
 }
@@ -412,7 +412,7 @@ const (
 	mostInAll    = 500              // for the whole binding, by each konnector: most of it is who the clusters are, or schemas whose reads fail
 	mostAfter    = 4                // of the same after a list, after which all is asked again
 	mostMoving   = 28               // of the same of an object that changes all the time: one a minute, and those that users wait for
-	mostChanging = 140              // if it may pass by itself: two of each change, and a retry
+	mostChanging = 140              // of reads whether the kind is on offer, for all that are lost
 	movesEvery   = 20 * time.Second // what changes all the time
 	mostSchemas  = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
 )
@@ -443,17 +443,18 @@ func (s *sim) endure() *violation {
 	s.costs(r)
 	if r.moved == 0 {
 		s.dwindles(r)
+		s.spares(r)
 	}
-	s.spares(r)
 	if r.begun = false; r.Kind == fates.Contested {
 		s.letGo()
 	}
 	return s.model.broken
 }
 
-// moves lets time pass, in which users and providers change what they have if the history has them do so.
+// moves lets time pass, in which users and providers change what they have if the history has them do so and the answer is
+// a refusal: what may pass by itself is asked with each change.
 func (s *sim) moves(r *refusal, d time.Duration) {
-	if !s.plan.has(wishesMove) {
+	if !s.plan.has(wishesMove) || r.Kind.Fate() != fates.Refused {
 		s.pass(d)
 		return
 	}
@@ -540,7 +541,7 @@ func (s *sim) costs(r *refusal) {
 		words := strings.Fields(asks)
 		most, beside := mostRefused, mostBeside
 		if r.moved > 0 { // what goes well is as often as it is changed
-			if most, n[1] = mostMoving, n[0]; r.Kind.Fate() != fates.Refused {
+			if most, n[1] = mostMoving, n[0]; words[3] == "apis" { // which is asked for each that is lost
 				most = mostChanging
 			}
 		}

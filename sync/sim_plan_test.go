@@ -140,7 +140,7 @@ func newPlan(seed uint64) simPlan {
 	p.loseOverRestarts(rand.New(rand.NewPCG(seed, 29)))
 	p.refuseOffers()
 	p.refuseLater(rand.New(rand.NewPCG(seed, 31)))
-	p.move(rand.New(rand.NewPCG(seed, 35)))
+	p.move()
 	p.traits = append(p.traits, "a minute as it is")
 	return p
 }
