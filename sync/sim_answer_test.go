@@ -257,11 +257,12 @@ func (p *simPlan) refuseLater(r *rand.Rand) {
 	}
 }
 
-// wishesMove is the trait of a history in whose last hour users and providers change, three times a minute, what is refused.
+// wishesMove is the trait of a history in whose last hour users and providers change all objects three times a minute, while
+// an API server refuses requests about them.
 const wishesMove = "all changes while it is refused"
 
-// move has one history in 128, if its last hour is a refusal, keep changing what is refused: such an hour takes seconds
-// to simulate. They are drawn apart, so that the others stay what they were.
+// move gives one history in 128 the trait wishesMove, if its last hour is a refusal: such an hour takes seconds to
+// simulate. The draw is apart from all others, so that the other histories stay as they were.
 func (p *simPlan) move() {
 	if p.seed%128 == 2 && strings.HasSuffix(p.hour.kind, " refused for an hour") && p.later.act == nil {
 		p.traits = append(p.traits, wishesMove)
@@ -411,9 +412,9 @@ const (
 	mostFenced   = 160              // looks at who the clusters are: one in 20 seconds if they fail, and as many for objects that wait for the answer
 	mostInAll    = 500              // for the whole binding, by each konnector: most of it is who the clusters are, or schemas whose reads fail
 	mostAfter    = 4                // of the same after a list, after which all is asked again
-	mostMoving   = 28               // of the same of an object that changes all the time: one a minute, and those that users wait for
+	mostMoving   = 28               // of the same of an object that changes all the time: one a minute, and the first few
 	mostChanging = 140              // of reads whether the kind is on offer, for all that are lost
-	movesEvery   = 20 * time.Second // what changes all the time
+	movesEvery   = 20 * time.Second // an object that changes all the time
 	mostSchemas  = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
 )
 
@@ -451,8 +452,8 @@ func (s *sim) endure() *violation {
 	return s.model.broken
 }
 
-// moves lets time pass, in which users and providers change what they have if the history has them do so and the answer is
-// a refusal: what may pass by itself is asked with each change.
+// moves lets time pass. With the trait wishesMove users and providers change all objects meanwhile, if the answer is a
+// refusal: a request that met an error of another fate is repeated with each change.
 func (s *sim) moves(r *refusal, d time.Duration) {
 	if !s.plan.has(wishesMove) || r.Kind.Fate() != fates.Refused {
 		s.pass(d)
@@ -540,7 +541,7 @@ func (s *sim) costs(r *refusal) {
 		n := r.lately[asks]
 		words := strings.Fields(asks)
 		most, beside := mostRefused, mostBeside
-		if r.moved > 0 { // what goes well is as often as it is changed
+		if r.moved > 0 { // requests that succeed come with each change
 			if most, n[1] = mostMoving, n[0]; words[3] == "apis" { // which is asked for each that is lost
 				most = mostChanging
 			}

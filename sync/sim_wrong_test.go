@@ -50,7 +50,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
 	{"any error of the table of fates", "write answered, read answered, refused for an hour, " + copyWrites.name + " refused for an hour, " + offers.name + " refused for an hour, " + strings.Join(stretches("a while"), ", ")},
 	{"any error of the table of fates, for long", strings.Join(stretches("an hour"), ", ")},
-	{"what is refused changes all the time", wishesMove},
+	{"objects that change all the time while requests about them are refused", wishesMove},
 	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour, a policy strips all for an hour"},
 	{"a controller that changes back a message, a status or a copy at each write", "a message is taken off for an hour, a status is changed back for an hour, copies are changed back for an hour"},
 	{"an automation that takes our marks off a source at each write", "the finalizer is taken off for an hour, the record is taken off for an hour"},

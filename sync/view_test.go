@@ -73,7 +73,7 @@ func TestSilentWatch(t *testing.T) {
 		defer w.run(Options{})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		time.Sleep(time.Second)         // what the Sync writes to the source after that has been answered: such an answer shows it too
+		time.Sleep(time.Second)         // the answer to a write of the Sync shows the source too: let all of them be answered first
 		w.fakeSource.Lag(widgets, true) // for the watches that there are
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
 		time.Sleep(watchstore.Silence / 2)
