@@ -61,6 +61,41 @@ func TestSchemaIsReadFirst(t *testing.T) {
 	}
 }
 
+// What is written while an API server changes over to a schema that its document has had for a while is
+// shown without the new fields by the watches that are there, and not again by the next ones.
+func TestSchemaIsServedLate(t *testing.T) {
+	all := fakecluster.Schema{"spec": {"size", "late"}, "status": {"phase", "note"}}
+	for side, former := range map[string]fakecluster.Schema{
+		"source": {"spec": {"size"}, "status": {"phase", "note"}},
+		"target": {"spec": {"size", "late"}, "status": {"phase"}},
+	} {
+		t.Run(side, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.serves(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: all})
+				changing := map[string]*fakecluster.Cluster{"source": w.fakeSource, "target": w.fakeTarget}[side]
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				changing.Reshape(widgets, former, 0) // after which the document is read four times
+				time.Sleep(time.Second)
+				changing.Reshape(widgets, all, -10*time.Second)
+				for range 100 { // what is written before the schema is served lacks the field
+					if side == "source" {
+						w.merge(w.source, w.sourceNS, "a", `{"spec":{"late":"x"}}`)
+					} else {
+						w.merge(w.target, w.targetNS, "a", `{"status":{"note":"x"}}`, "status")
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+				w.until("the field has travelled", func() bool {
+					return field(w.targetOf("a"), "spec", "late") == "x" || field(w.get(w.source, w.sourceNS, "a"), "status", "note") == "x"
+				})
+			})
+		})
+	}
+}
+
 // A kind that loses its status subresource goes on to have statuses, although no watch ends, as soon
 // as its document says so. Until then it is told, and asked ever more rarely. The same once it gets
 // the subresource back.

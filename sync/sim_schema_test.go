@@ -61,22 +61,26 @@ func (p simPlan) schemas() bool {
 	return p.has(kinds...)
 }
 
-// reshape gives things on a side another schema, which lacks a field.
+// reshape gives things on a side another schema, which lacks a field. Its document follows, or comes first.
 func (s *sim) reshape(side int, without string, o op) {
 	c := s.clusters[side]
 	if _, served := c.Objects(simThings); !served {
 		return
 	}
+	late := []time.Duration{0, time.Second, 4 * time.Second, -3 * time.Second}[o.n/3%4]
+	c.Reshape(simThings, schemaWithout(without), late)
+	if late < 0 {
+		time.AfterFunc(-late+time.Nanosecond, func() { s.reshaped(side) })
+	}
 	s.narrow[side] = without
-	c.Reshape(simThings, schemaWithout(without), []time.Duration{0, time.Second, 4 * time.Second}[o.n/3%3])
-	s.model.reshaped(side)
+	s.reshaped(side)
 }
 
 // reshaped reads a side again: objects are read with other fields.
-func (m *model) reshaped(side int) {
-	objects, _ := m.sim.clusters[side].Objects(simThings)
+func (s *sim) reshaped(side int) {
+	objects, _ := s.clusters[side].Objects(simThings)
 	for _, o := range objects {
-		m.now[side][cache.MetaObjectToName(o)] = o
+		s.model.now[side][cache.MetaObjectToName(o)] = o
 	}
 }
 

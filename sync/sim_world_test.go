@@ -768,7 +768,11 @@ func (s *sim) rest() *violation {
 	s.pass(12 * time.Minute)
 	s.rests()
 	s.asks = nil
-	if n := s.model.writes - before; n > 0 {
+	most := 0
+	if s.plan.konnectors > 1 && s.plan.has("deleted as its finalizer comes") { // of two, one alone may have seen that, and say so: once in five minutes
+		most = 6
+	}
+	if n := s.model.writes - before; n > most {
 		return s.broke("I8", "%d writes while nothing happened, the last: %s", n, s.model.last)
 	}
 	s.note("restart")

@@ -62,6 +62,7 @@ type Store struct {
 	version string                                         // of the latest event or bookmark
 	lists   int                                            // how often all objects were listed
 	schema  string                                         // as of which schema they are to be listed
+	changed time.Time                                      // when that was learned
 	current watch.Interface                                // nil before the first
 	expired bool                                           // they are to be listed anew
 	away    bool                                           // the API server may have been restored from a backup since they were listed or watched
@@ -217,7 +218,7 @@ func (s *Store) Relist(schema string) {
 	if s.schema == schema {
 		return
 	}
-	s.schema, s.expired = schema, true
+	s.schema, s.changed, s.expired = schema, time.Now(), true
 	if s.current != nil {
 		s.current.Stop()
 	}
@@ -248,11 +249,18 @@ var errSilent = errors.New("watch has been silent for too long")
 // minute.
 const Silence = 3 * time.Minute
 
-// cut notes that a watch ended before its time, as when its API server stops.
+// settling is how long after its document an API server may begin to serve a schema, and end the
+// watches that go on under the former one: it waits for requests for two minutes, once it knows.
+const settling = 5 * time.Minute
+
+// cut notes that a watch ended before its time, as when its API server stops. A busy one may serve a
+// schema later than its document says so, and until it ends the watch it has shown what was written
+// without the new fields: no watch that goes on from there shows them.
 func (s *Store) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = true
+	s.expired = s.expired || time.Since(s.changed) < settling
 }
 
 // ByName is an order in which objects are gone through, so that the same things happen in

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -66,7 +67,9 @@ func (r Resource) properties() map[string]any {
 // end, and do not go on from where they were. Its objects are read with the fields
 // that the schema knows, in the versions that they have: what it does not know is
 // there again with the next schema that does, unless they are written meanwhile. Its
-// document follows after late.
+// document follows after late. Where late is negative the document comes first, as that of a busy API
+// server: what is asked meanwhile is answered under the former schema, and the watches that there are
+// then end a second later, and show until then what is written as the former schema has it.
 func (c *Cluster) Reshape(gvr schema.GroupVersionResource, to Schema, late time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,15 +77,47 @@ func (c *Cluster) Reshape(gvr schema.GroupVersionResource, to Schema, late time.
 	if s == nil {
 		return
 	}
-	s.change(late)
-	s.Schema = to
-	c.version++ // the CRD's
-	s.since = c.version
-	for name, o := range s.objects {
-		s.show(name, s.stored(name, o))
+	if late < 0 {
+		s.change(-late)
+		s.former.Schema = to
+		due := s.published
+		time.AfterFunc(-late, func() { changeOver(c, s, due, to) })
+		return
 	}
+	s.change(late)
+	c.version++ // the CRD's
+	s.reshape(to, c.version)
 	for _, w := range s.watchers {
 		w.Stop()
+	}
+}
+
+// changeOver has s be served under the schema that is due, unless something else became of it.
+func changeOver(c *Cluster, s *served, due time.Time, to Schema) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.served[s.GroupVersionResource] != s || s.published != due {
+		return
+	}
+	watchers, former := slices.Clone(s.watchers), s.Schema
+	for _, w := range watchers {
+		show := w.show
+		w.show = func(o *unstructured.Unstructured) runtime.Object { return show(former.pruned(o)) }
+	}
+	c.version++
+	s.reshape(to, c.version)
+	time.AfterFunc(time.Second, func() {
+		for _, w := range watchers {
+			w.Stop()
+		}
+	})
+}
+
+// reshape has the objects of s be read under another schema, since a version.
+func (s *served) reshape(to Schema, since int64) {
+	s.Schema, s.since = to, since
+	for name, o := range s.objects {
+		s.show(name, s.stored(name, o))
 	}
 }
 
@@ -132,19 +167,19 @@ func (s *served) shown(o *unstructured.Unstructured) *unstructured.Unstructured 
 	if s.Schema == nil {
 		return o
 	}
-	return s.pruned(o)
+	return s.Schema.pruned(o)
 }
 
-// pruned is a copy of o without what the schema does not know.
-func (s *served) pruned(o *unstructured.Unstructured) *unstructured.Unstructured {
+// pruned is a copy of o without what s does not know.
+func (s Schema) pruned(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o = o.DeepCopy()
-	s.Schema.prune(o)
+	s.prune(o)
 	return o
 }
 
 // declared refuses an apply of what the schema does not know.
 func (s *served) declared(o *unstructured.Unstructured) error {
-	if s.Schema == nil || equality.Semantic.DeepEqual(o.Object, s.pruned(o).Object) {
+	if s.Schema == nil || equality.Semantic.DeepEqual(o.Object, s.Schema.pruned(o).Object) {
 		return nil
 	}
 	return apierrors.NewInternalError(errors.New("failed to create typed patch object: field not declared in schema"))

@@ -104,7 +104,7 @@ func (w write) create(o *unstructured.Unstructured, manager string) (*unstructur
 	if w.in.objects[w.name] != nil {
 		return nil, apierrors.NewAlreadyExists(w.in.GroupResource(), w.name.Name)
 	}
-	o = w.in.pruned(o)
+	o = w.in.Schema.pruned(o)
 	o.SetUID("")
 	if !w.in.Plain {
 		delete(o.Object, "status")
@@ -132,7 +132,7 @@ func (w write) update(o *unstructured.Unstructured, manager, subresource string)
 	if err := w.in.immutable(w.name, o, live); err != nil {
 		return nil, err
 	}
-	changed := w.in.only(subresource, w.in.pruned(o), live)
+	changed := w.in.only(subresource, w.in.Schema.pruned(o), live)
 	changed = w.in.manager(subresource).UpdateNoErrors(live.DeepCopy(), changed, manager).(*unstructured.Unstructured)
 	return w.replace(live, changed)
 }
