@@ -117,7 +117,9 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 		}
 		return a.classify(p, s, r, began, err)
 	}
-	a.refused.Accepted(p.key, refusal.Deletion)
+	if !p.state.source.deleting || s.asksOf(p.state) == refusal.Deletion { // an edit that goes before says nothing of it
+		a.refused.Accepted(p.key, refusal.Deletion)
+	}
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
 		if s == stepNote { // which others may take off

@@ -452,10 +452,10 @@ func (s *sim) endure() *violation {
 	return s.model.broken
 }
 
-// moves lets time pass. With the trait wishesMove users and providers change all objects meanwhile, if the answer is a
-// refusal: a request that met an error of another fate is repeated with each change.
+// moves lets time pass. With the trait wishesMove users and providers change all objects meanwhile, unless the answer is
+// one after which each change may be asked: what meets no API server is asked every few seconds at any rate.
 func (s *sim) moves(r *refusal, d time.Duration) {
-	if !s.plan.has(wishesMove) || r.Kind.Fate() != fates.Refused {
+	if !s.plan.has(wishesMove) || r.Kind.Longest() < 10*time.Second {
 		s.pass(d)
 		return
 	}
