@@ -57,7 +57,7 @@ func (s *side) left(t *testing.T, u *unstructured.Unstructured) *unstructured.Un
 // TestTakesOverFromPeer: an App Cluster in which a peer's konnector ran until now.
 // Nothing is made anew, and nothing is lost.
 func TestTakesOverFromPeer(t *testing.T) {
-	w := newWorld(t)
+	w := newWideWorld(t)
 	w.secret, w.bindings = "kubeconfig-x7k2p", ""
 	crd := peerBindings(t)
 	w.app.apply(t, crd, object("v1", "Namespace", "", "team", nil), secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))

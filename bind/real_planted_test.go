@@ -463,6 +463,16 @@ func TestPlantedFaults(t *testing.T) {
 			w.ready(t, widgets)
 			for _, name := range []string{x, x + "-old"} {
 				mine := w.app.dyn.Resource(widgetsGVR).Namespace("team") // most faults have none; all of them are more than the breaker lets pass
+				eventually(t, func() error {                             // else its instance may stay, and its deletion be held
+					u, err := mine.Get(t.Context(), name, metav1.GetOptions{})
+					switch {
+					case apierrors.IsNotFound(err):
+						return nil
+					case err == nil && len(u.GetFinalizers()) == 0:
+						return errors.New("the konnector has not taken the widget up again")
+					}
+					return err
+				})
 				_ = mine.Delete(t.Context(), name, metav1.DeleteOptions{})
 				eventually(t, func() error {
 					u, err := mine.Get(t.Context(), name, metav1.GetOptions{})
