@@ -124,9 +124,9 @@ func newLoneWorld(t *testing.T) *world {
 	return worldOf(t, newSide(t, "app"))
 }
 
-// newWideWorld is a world where widgets, or bindings, are cluster-scoped in the App Cluster. That is no other test's: an
-// API server remembers for half a minute of which scope a kind is that an admission policy looks at, and a garbage
-// collector of which one an owner's is, so that it deletes the CRD of a namespaced binding as one whose owner has gone.
+// newWideWorld is a world where widgets, or bindings, are cluster-scoped in the App Cluster. That is no other test's: for
+// half a minute an API server remembers the scope of a kind that an admission policy looks at, and the garbage collector
+// that of a kind of owners. It would look for a namespaced binding without its namespace, and delete its CRD.
 func newWideWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()

@@ -117,7 +117,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 		}
 		return a.classify(p, s, r, began, err)
 	}
-	if !p.state.source.deleting || s.asksOf(p.state) == refusal.Deletion { // an edit that goes before says nothing of it
+	if !p.state.source.deleting || s.asksOf(p.state) == refusal.Deletion { // else the edit makes it due, by its wish
 		a.refused.Accepted(p.key, refusal.Deletion)
 	}
 	if obj != nil {

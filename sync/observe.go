@@ -649,7 +649,7 @@ func (p *pair) rememberDeletion(f *refusal.Refusal) {
 		t.content, p.due = contentRefused, true
 	}
 	if f != nil && (t.ours() || p.collectable()) {
-		p.refuse(f, f.Delay(refusal.Unknown, grounds(p, f.Kind)))
+		p.refuse(f, f.Delay(p.intent.hash, grounds(p, f.Kind)))
 	}
 }
 

@@ -453,7 +453,7 @@ func (s *sim) endure() *violation {
 }
 
 // moves lets time pass. With the trait wishesMove users and providers change all objects meanwhile, unless the answer is
-// one after which each change may be asked: what meets no API server is asked every few seconds at any rate.
+// one after which the same is asked every few seconds at any rate, as where there is no API server.
 func (s *sim) moves(r *refusal, d time.Duration) {
 	if !s.plan.has(wishesMove) || r.Kind.Longest() < 10*time.Second {
 		s.pass(d)

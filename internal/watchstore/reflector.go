@@ -39,6 +39,7 @@ func (s *Store) run(ctx context.Context) {
 func (s *Store) listWatch() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			s.stale() // not any more
 			return persist(ctx, s, func() (runtime.Object, error) {
 				return s.share.List(ctx, o, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 					return s.source.List(ctx, s.key.namespace, o)

@@ -249,13 +249,13 @@ var errSilent = errors.New("watch has been silent for too long")
 // minute.
 const Silence = 3 * time.Minute
 
-// settling is how long after its document an API server may begin to serve a schema, and end the
-// watches that go on under the former one: it waits for requests for two minutes, once it knows.
+// settling is how long after it has published the document of a schema an API server may begin to serve that,
+// and end the watches that go on under the former one: for these it waits up to two minutes.
 const settling = 5 * time.Minute
 
-// cut notes that a watch ended before its time, as when its API server stops. A busy one may serve a
-// schema later than its document says so, and until it ends the watch it has shown what was written
-// without the new fields: no watch that goes on from there shows them.
+// cut notes that a watch ended before its time, as when its API server stops. An API server that is busy serves a
+// schema later than its document says so. Until it ends the watch, that shows what is written without the new
+// fields, and a watch that goes on from there does not show it again.
 func (s *Store) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -101,8 +101,10 @@ func changeOver(c *Cluster, s *served, due time.Time, to Schema) {
 	}
 	watchers, former := slices.Clone(s.watchers), s.Schema
 	for _, w := range watchers {
+		w.mu.Lock()
 		show := w.show
 		w.show = func(o *unstructured.Unstructured) runtime.Object { return show(former.pruned(o)) }
+		w.mu.Unlock()
 	}
 	c.version++
 	s.reshape(to, c.version)

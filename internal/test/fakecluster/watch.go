@@ -184,8 +184,8 @@ func (w *Watch) Repeat() {
 
 // Bookmark tells the reader that it has seen all until now. It has to have.
 func (w *Watch) Bookmark(version string) {
-	o := w.show(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": version}}})
 	w.mu.Lock()
+	o := w.show(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": version}}})
 	w.pending = append(w.pending, watch.Event{Type: watch.Bookmark, Object: o})
 	w.mu.Unlock()
 	w.wake(false)
